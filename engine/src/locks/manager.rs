@@ -234,6 +234,17 @@ impl LockManager {
         done
     }
 
+    /// Gives a key to the owner of a request, if nobody has it, by itself or in a range, or waits in
+    /// its shard; whether it did.
+    fn grant_free_key(&self, shards: &mut Shards<'_>, request: &Request) -> bool {
+        let (Span::Point(name), [shard]) = (&request.span, shards.as_mut_slice()) else {
+            return false;
+        };
+        let is_in_range =
+            self.has_ranges.load(Ordering::Relaxed) && !self.ranges.lock().holders(name).is_empty();
+        !is_in_range && shard.grant_free(name, request.owner, request.mode)
+    }
+
     fn shard_of(&self, name: &Name) -> &Mutex<Shard> {
         &self.shards[self.hasher.hash_one(name) as usize % self.shards.len()]
     }
@@ -260,6 +271,9 @@ impl LockManager {
         table: &dyn Fn() -> String,
     ) -> Attempt {
         let mut shards = self.shards_of(&request.span);
+        if self.grant_free_key(&mut shards, &request) {
+            return Attempt::Granted(Granted { span: request.span, is_stronger: false, grown: 0 });
+        }
         let own = self.mode_of_key(&shards, &request);
         if own.is_some_and(|mode| mode >= request.mode) {
             return Attempt::Had;

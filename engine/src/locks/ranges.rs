@@ -68,7 +68,8 @@ impl RangeLocks {
         self.at.is_empty()
     }
 
-    fn holders(&self, name: &[u8]) -> &[(OwnerId, Mode)] {
+    /// The owners of ranges with a name.
+    pub(super) fn holders(&self, name: &[u8]) -> &[(OwnerId, Mode)] {
         let up_to = (Bound::Unbounded, Bound::Included(name));
         self.at.range::<[u8], _>(up_to).next_back().map_or(&[][..], |(_, holders)| holders)
     }

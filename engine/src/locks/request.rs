@@ -1,12 +1,13 @@
 //! What is asked for: a key or a range of keys of one table, shared or exclusively.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::mvcc::KeyInterval;
 use crate::os::sync::{Condvar, Mutex};
@@ -273,6 +274,18 @@ impl Shard {
         !self.waiting.is_empty()
     }
 
+    /// Gives the lock on a key to `owner`, if no owner has one and none waits here; whether it did.
+    /// Costs one search.
+    pub(super) fn grant_free(&mut self, name: &Name, owner: OwnerId, mode: Mode) -> bool {
+        if self.has_waiters() {
+            return false;
+        }
+        match self.points.entry(name.clone()) {
+            Entry::Vacant(free) => free.insert(smallvec![(owner, mode)]).len() == 1,
+            Entry::Occupied(_) => false,
+        }
+    }
+
     /// Gives the lock on a key to its owner.
     pub(super) fn grant(&mut self, name: &Name, owner: OwnerId, mode: Mode) {
         let holders = self.points.entry(name.clone()).or_default();
@@ -288,10 +301,10 @@ impl Shard {
 
     /// Takes back the lock of `owner` on a key.
     pub(super) fn release(&mut self, name: &Name, owner: OwnerId) {
-        let Some(holders) = self.points.get_mut(name) else { return };
-        holders.retain(|(holder, _)| *holder != owner);
-        if holders.is_empty() {
-            self.points.remove(name);
+        let Entry::Occupied(mut held) = self.points.entry(name.clone()) else { return };
+        held.get_mut().retain(|(holder, _)| *holder != owner);
+        if held.get().is_empty() {
+            held.remove();
         }
     }
 

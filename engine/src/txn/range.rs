@@ -160,15 +160,15 @@ impl TxnRange {
             (Some((own, _)), Some(committed)) => !end.is_before(committed, own),
             (own, _) => own.is_some(),
         };
-        let same = own.as_ref().map(|(key, _)| key) == committed.as_ref();
+        let same = own.as_ref().map(|(key, _)| key.as_slice()) == committed.as_deref();
         let row = if own_first && !same {
-            own
+            own.map(|(key, value)| (Bytes::copy_from_slice(&key), value))
         } else {
-            let row = self.ahead[end as usize].take().map(|(key, value)| {
-                let is_deleted = running.writes.deletes(self.table, &key);
-                (key, (!is_deleted).then_some(value))
-            });
-            if same { own } else { row }
+            self.ahead[end as usize].take().map(|(key, committed)| match own {
+                Some((_, value)) if same => (key, value),
+                _ if running.writes.deletes(self.table, &key) => (key, None),
+                _ => (key, Some(committed)),
+            })
         };
         let Some((key, value)) = row else { return Ok(None) };
         debug_assert!(

@@ -16,6 +16,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::base::error::Result;
 use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, MergingCursor};
@@ -26,6 +27,12 @@ use crate::version::{Level, LevelCursor, VersionSet};
 
 /// A key's new value; `None` deletes it.
 pub(crate) type Write = Option<Bytes>;
+
+/// A key that was written. Most keys lie in it: to compare two looks nowhere else.
+pub(super) type OwnKey = SmallVec<[u8; 24]>;
+
+/// A key with what was written to it.
+pub(super) type Written = (OwnKey, Write);
 
 /// What was written to a key in an epoch.
 pub(crate) type Version = (Epoch, Write);
@@ -39,7 +46,7 @@ pub(super) enum End {
 
 impl End {
     /// Whether `a` is met before `b` from this end.
-    pub(super) fn is_before(self, a: &Bytes, b: &Bytes) -> bool {
+    pub(super) fn is_before(self, a: &[u8], b: &[u8]) -> bool {
         if self == End::Front { a < b } else { a > b }
     }
 }
@@ -117,7 +124,7 @@ impl Spilled {
         store: Store<'_>,
         epochs: &Epochs,
         bytes: u64,
-        keys: impl Iterator<Item = (&'a Bytes, &'a [Version])>,
+        keys: impl Iterator<Item = (&'a [u8], &'a [Version])>,
     ) -> Result<()> {
         self.join_tiers(store, epochs)?;
         let (mut writer, mut clean) = (ExtentWriter::new(store.set, bytes, false)?, true);
@@ -213,7 +220,7 @@ impl Spilled {
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         epochs: &Epochs,
         cache: &Arc<BlockCache>,
-    ) -> Result<Option<(Bytes, Write)>> {
+    ) -> Result<Option<Written>> {
         let mut cursor = merging(&self.pieces, cache, &ReadAhead::for_user());
         match lower {
             Bound::Unbounded => cursor.seek(b"", LSN_MAX)?,
@@ -240,17 +247,17 @@ impl Spilled {
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         epochs: &Epochs,
         cache: &Arc<BlockCache>,
-    ) -> Result<Option<(Bytes, Write)>> {
+    ) -> Result<Option<Written>> {
         let mut cursor = merging(&self.pieces, cache, &ReadAhead::for_user());
         match upper {
             Bound::Unbounded => cursor.seek_before(None)?,
             Bound::Excluded(key) => cursor.seek_before(Some(key))?,
             Bound::Included(key) => cursor.seek_before(Some(&[key, &[0]].concat()))?,
         }
-        let mut found: Option<(Bytes, Write)> = None;
+        let mut found: Option<Written> = None;
         while let Some(entry) = cursor.entry() {
             let inside = RangeBounds::<[u8]>::contains(&(lower, Bound::Unbounded), entry.key);
-            if !inside || found.as_ref().is_some_and(|(key, _)| key != entry.key) {
+            if !inside || found.as_ref().is_some_and(|(key, _)| key.as_slice() != entry.key) {
                 break;
             }
             // The oldest version comes first: the last one that lives counts.
@@ -287,9 +294,9 @@ impl Spilled {
     }
 }
 
-fn owned(entry: &EntryRef<'_>) -> (Bytes, Write) {
+fn owned(entry: &EntryRef<'_>) -> Written {
     let value = || Bytes::copy_from_slice(entry.value);
-    (Bytes::copy_from_slice(entry.key), (entry.kind == Kind::Put).then(value))
+    (OwnKey::from_slice(entry.key), (entry.kind == Kind::Put).then(value))
 }
 
 /// One cursor over pieces. Of a key in several pieces, the latest shows.

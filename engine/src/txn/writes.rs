@@ -12,13 +12,14 @@
 //! 6. No key of a bare interval is put to, and none that was committed by `bare_at` is left in it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use super::spilled::{End, Epoch, Epochs, Spilled, Store, Version, Write};
+use super::spilled::{End, Epoch, Epochs, OwnKey, Spilled, Store, Version, Write, Written};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::Lsn;
 use crate::mvcc::{IntervalSet, KeyInterval};
@@ -28,17 +29,14 @@ use crate::sstable::{BlockCache, Extent};
 /// What an entry costs beside its key and its value.
 const ENTRY: usize = 64;
 
-/// A key with what was written to it.
-pub(super) type Written = (Bytes, Write);
-
 /// What was written to one table.
 #[derive(Debug, Default)]
 struct OfTable {
-    memory: BTreeMap<Bytes, SmallVec<[Version; 1]>>,
+    memory: BTreeMap<OwnKey, SmallVec<[Version; 1]>>,
     bytes: usize,
     /// The keys whose versions in memory rolling back may take, with the epochs of these, in their
     /// order; empty without a savepoint.
-    undo: Vec<(Epoch, Bytes)>,
+    undo: Vec<(Epoch, OwnKey)>,
     spilled: Spilled,
     /// The intervals that are deleted.
     deleted: IntervalSet,
@@ -85,14 +83,17 @@ impl WriteSet {
             self.tables[table].bare.remove_key(key);
         }
         let OfTable { memory, bytes, undo, .. } = &mut self.tables[table];
-        let Some(versions) = memory.get_mut(key) else {
-            check_limit(before + added as u64, limit)?;
-            let key = Bytes::copy_from_slice(key);
-            undo.extend(is_saved.then(|| (now, key.clone())));
-            memory.insert(key, smallvec![(now, write)]);
-            *bytes += added;
-            return Ok(());
+        let mut there = match memory.entry(OwnKey::from_slice(key)) {
+            Entry::Occupied(there) => there,
+            Entry::Vacant(place) => {
+                check_limit(before + added as u64, limit)?;
+                undo.extend(is_saved.then(|| (now, place.key().clone())));
+                place.insert(smallvec![(now, write)]);
+                *bytes += added;
+                return Ok(());
+            }
         };
+        let versions = there.get_mut();
         let is_gone = |(epoch, _): &&Version| !self.epochs.needs(*epoch, now);
         let kept = versions.len() - versions.iter().rev().take_while(is_gone).count();
         let freed: usize = versions[kept..].iter().map(|(_, write)| taken(key, write)).sum();
@@ -103,7 +104,7 @@ impl WriteSet {
         check_limit(before - freed as u64 + added as u64, limit)?;
         // What takes the place of another version is taken back with the key that is noted for it.
         let is_new = kept == versions.len();
-        undo.extend((is_saved && is_new).then(|| (now, Bytes::copy_from_slice(key))));
+        undo.extend((is_saved && is_new).then(|| (now, OwnKey::from_slice(key))));
         versions.truncate(kept);
         debug_assert!(
             versions.last().is_none_or(|(epoch, _)| *epoch < now),
@@ -161,7 +162,7 @@ impl WriteSet {
         let all_gone = |versions: &[Version]| versions.iter().all(|(e, _)| !epochs.needs(*e, now));
         let gone = rows.filter(|(_, versions)| all_gone(versions)).map(|(key, _)| key.clone());
         for key in gone.collect::<Vec<_>>() {
-            let versions = own.memory.remove(&key).into_iter().flatten();
+            let versions = own.memory.remove(key.as_slice()).into_iter().flatten();
             own.bytes -= versions.map(|(_, write)| taken(&key, &write)).sum::<usize>();
         }
         debug_assert!(
@@ -283,11 +284,11 @@ impl WriteSet {
     }
 
     /// What is in memory, table by table, by key: the last write of each.
-    pub(super) fn in_memory(&self) -> impl Iterator<Item = (usize, &Bytes, &Write)> {
+    pub(super) fn in_memory(&self) -> impl Iterator<Item = (usize, &[u8], &Write)> {
         let tables = self.tables.iter().enumerate();
         tables.flat_map(|(table, of_table)| {
             let last = of_table.memory.iter().filter_map(|(key, v)| Some((key, &v.last()?.1)));
-            last.map(move |(key, write)| (table, key, write))
+            last.map(move |(key, write)| (table, key.as_slice(), write))
         })
     }
 
@@ -404,7 +405,7 @@ impl OfTable {
         if self.memory.is_empty() {
             return Ok(());
         }
-        let keys = self.memory.iter().map(|(key, versions)| (key, versions.as_slice()));
+        let keys = self.memory.iter().map(|(key, versions)| (key.as_slice(), versions.as_slice()));
         self.spilled.add(store, epochs, self.bytes as u64, keys)?;
         self.memory.clear();
         self.undo.clear();
@@ -414,7 +415,7 @@ impl OfTable {
 
     /// Whether `bytes` is what its versions take (invariant 1). Costs a walk over all of them.
     fn counts_its_bytes(&self) -> bool {
-        let of_key = |(key, versions): (&Bytes, &SmallVec<[Version; 1]>)| {
+        let of_key = |(key, versions): (&OwnKey, &SmallVec<[Version; 1]>)| {
             versions.iter().map(|(_, write)| taken(key, write)).sum::<usize>()
         };
         self.bytes == self.memory.iter().map(of_key).sum::<usize>()
@@ -444,7 +445,7 @@ impl OfTable {
     }
 }
 
-fn newest((key, versions): (&Bytes, &SmallVec<[Version; 1]>)) -> Option<Written> {
+fn newest((key, versions): (&OwnKey, &SmallVec<[Version; 1]>)) -> Option<Written> {
     Some((key.clone(), versions.last()?.1.clone()))
 }
 

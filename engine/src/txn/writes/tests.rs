@@ -99,7 +99,8 @@ fn committed(set: &mut WriteSet, disk: &Disk) -> Model {
                 .unwrap();
         }
     }
-    let memory = set.in_memory().map(|(_, key, write)| row((key.clone(), write.clone())));
+    let memory =
+        set.in_memory().map(|(_, key, write)| row((OwnKey::from_slice(key), write.clone())));
     content.extend(memory.collect::<Vec<_>>());
     content
 }
