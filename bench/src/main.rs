@@ -62,6 +62,8 @@ enum Figure {
     Scan,
     /// Cold levels in an object store 20 ms away, beside the SSD and RocksDB.
     Object,
+    /// The work of redb's own benchmark, beside redb, LMDB, RocksDB and fjall.
+    Rows,
     /// Transfers between two rows, beside RocksDB's TransactionDB.
     Txn,
     /// A TPC-C-like driver, beside RocksDB's TransactionDB.
@@ -177,12 +179,13 @@ impl Settings {
 }
 
 /// The figures of the report, and the functions that measure them.
-const FIGURES: [(&str, page::Measure); 28] = [
+const FIGURES: [(&str, page::Measure); 29] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
     ("containers", figures::containers::measure),
     ("txn", figures::txn::measure),
+    ("rows", figures::rows::measure),
     ("tpcc", figures::tpcc::measure),
     ("defaults", figures::defaults::measure),
     ("growth", figures::growth::measure),
@@ -209,7 +212,7 @@ const FIGURES: [(&str, page::Measure); 28] = [
 ];
 
 /// Those that measure each system in a process of its own, and what that process does.
-const CELLS: [(&str, isolated::Cell); 15] = [
+const CELLS: [(&str, isolated::Cell); 16] = [
     ("ycsb", figures::ycsb::cell::measure),
     ("durability", figures::durability::cell),
     ("stalls", figures::stalls::cell),
@@ -219,6 +222,7 @@ const CELLS: [(&str, isolated::Cell); 15] = [
     ("write-amp", figures::ycsb::cell::measure),
     ("space", figures::space::cell),
     ("txn", figures::txn::cell),
+    ("rows", figures::rows::cell),
     ("tpcc", figures::tpcc::cell),
     ("defaults", figures::ycsb::cell::measure),
     ("growth", figures::ycsb::cell::measure),

@@ -19,6 +19,7 @@ pub(crate) mod pm_budget;
 pub(crate) mod queue;
 pub(crate) mod read_path;
 pub(crate) mod restart;
+pub(crate) mod rows;
 pub(crate) mod scaling;
 pub(crate) mod scan;
 pub(crate) mod scheduler;

@@ -9,6 +9,7 @@ mod lmdb;
 mod redb;
 #[cfg(feature = "peer-rocksdb")]
 mod rocksdb;
+pub(crate) mod rows;
 mod system;
 mod terrace;
 pub(crate) mod transactions;
