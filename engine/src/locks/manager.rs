@@ -234,8 +234,8 @@ impl LockManager {
         done
     }
 
-    /// Gives a key to the owner of a request, if nobody has it, by itself or in a range, or waits in
-    /// its shard; whether it did.
+    /// Gives a key to the owner of a request, unless an owner has it, by itself or in a range, or
+    /// one waits in its shard; whether it did.
     fn grant_free_key(&self, shards: &mut Shards<'_>, request: &Request) -> bool {
         let (Span::Point(name), [shard]) = (&request.span, shards.as_mut_slice()) else {
             return false;
