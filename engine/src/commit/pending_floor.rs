@@ -11,7 +11,7 @@ use super::group::Few;
 use super::publisher::{Publisher, Writer};
 use super::ring::{is_modelled, ring_len};
 use super::sequencer::{Step, reached};
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::record::Lsn;
 use crate::os::sync::{MutexGuard, Ordering};
 use crate::pm::{Dirty, Flushed};
@@ -156,7 +156,9 @@ impl Publisher {
         };
         if !flushed.is_empty() {
             let floor = self.region.fence(flushed);
-            self.region.sync(&floor).inspect_err(|e| self.stop(e))?;
+            let synced = self.region.sync(&floor).inspect_err(|e| self.stop(e));
+            // `Full` says that nothing has changed.
+            synced.map_err(|e| e.of_kind(ErrorKind::Unavailable))?;
             self.mark_floor_durable(stored);
         }
         Ok(stored.lsn)

@@ -323,8 +323,9 @@ impl Shared {
             Ok(_) => {
                 let floor = self.set.floor();
                 self.committer.note_journal(JournalMark { epoch: floor.epoch, edit: floor.number });
-                // A failure has poisoned the database, and the space stays the journal's.
-                if frees && self.committer.sync_floor().is_ok() {
+                if frees {
+                    // A failure has poisoned the database, and nothing that the edit freed is used.
+                    self.committer.sync_floor()?;
                     self.set.give_back(floor);
                 }
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::common::cuts::{Kind, PATH, options};
 use crate::common::{Chance, alone, indexed, rounds, tiny, together, wait_until};
-use terrace::testing::{Machine, Survive};
+use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Survive};
 use terrace::{Database, Durability, ErrorKind, Level0Container, TableOptions, WriteBatch};
 
 const ALL: [Level0Container; 3] =
@@ -524,4 +524,30 @@ fn salvage_does_not_mix_a_table_without_a_name_with_another() {
     assert!(salvaged["lost-1"] == own, "{} rows", salvaged["lost-1"].len());
     let is_other = |(name, rows): (&String, &Rows)| name != "lost-1" && *rows == stored.rows;
     assert!(salvaged.iter().any(is_other), "{:?}", salvaged.keys());
+}
+
+/// Bug: after a floor that failed, pages of row tables of a dropped table were used again, though
+/// no floor named the edit that dropped it. Cause: only extents were kept from that. Fix: an edit
+/// whose floor failed fails, and nothing goes by it.
+#[test]
+fn pages_of_a_dropped_table_stay_taken_where_no_floor_names_the_drop() {
+    let _alone = alone();
+    let machine = Machine::with_files();
+    let db = options(&machine, None).create(PATH).unwrap();
+    let triangle = TableOptions::new().level0(Level0Container::Triangle);
+    let table = db.create_table("t", triangle).unwrap();
+    fill(&db, &table, &mut Chance::new(3), 1);
+    let bytes = db.stats().pm.row_table_bytes;
+    assert!(bytes > 0);
+    db.sync().unwrap();
+    // The first one makes the drop durable, the second one is the floor's.
+    let site = CallSite { call: Call::Sync, file: FileKind::Region };
+    machine.fail(Fault::once(Faulty::Site(site), 2));
+    drop(table);
+    let refused = db.drop_table("t").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::UnknownOutcome, "{refused}");
+    db.step().unwrap_err();
+    assert_eq!(db.stats().pm.row_table_bytes, bytes);
+    let opened = options(&machine.kill(), None).open(PATH).unwrap();
+    assert!(opened.table_names().is_empty());
 }
