@@ -75,9 +75,10 @@ pub(crate) fn run(
     let replaces = &[inputs.as_slice(), &overlap].concat();
     let rewrites = (!puts_objects).then_some(collects);
     let hidden = choice.hidden_bytes(horizon.oldest()).checked_shr(underestimates).unwrap_or(0);
-    // Without room for the edit all would be in vain.
+    // Without room for the edit all would be in vain. It is not kept: drops, truncations and
+    // verdicts may need it before this one is done.
     let edit = edit_like(table, to, replaces, hidden);
-    let _room = set.reserve_edits([edit].into_iter(), Room::Freeing)?;
+    drop(set.reserve_edits([edit].into_iter(), Room::Freeing)?);
     let reservation = &reserve(set, (replaces, hidden), may_stay_local, rewrites)?;
     let ctx = MergeContext {
         replaces,
