@@ -186,7 +186,9 @@ static bool settle(const Rename &rename, Definitions *definitions, bool recovers
     return false;
   if (is_defined(rename.to) || definitions->count(rename.to))
     return true;
-  if (recovers && !is_hidden(rename.from) && is_complete(rename))
+  // EXCHANGE PARTITION gives a table a hidden name, and its definition stays.
+  const bool moves = !is_hidden(rename.to) || is_backup(rename.to);
+  if (recovers && !is_hidden(rename.from) && moves && is_complete(rename))
   {
     (*definitions)[rename.from] = true;
     (*definitions)[rename.to] = false;

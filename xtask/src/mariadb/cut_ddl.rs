@@ -80,9 +80,14 @@ const MORE_STATEMENTS: &[Case] = &[
         "ALTER TABLE parts REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (15), \
      PARTITION p3 VALUES LESS THAN (20))",
     ),
-    case(2, "ALTER TABLE parts EXCHANGE PARTITION p0 WITH TABLE single"),
+    EXCHANGE,
     case(2, "ALTER TABLE parts CONVERT PARTITION p1 TO TABLE made"),
 ];
+
+/// Bug: a kill behind the first rename of an exchange took the definition of the table. Cause: the
+/// start gave the definition the hidden name of that rename. The server moves rows alone. Fix: a
+/// rename to such a name is undone.
+const EXCHANGE: Case = case(2, "ALTER TABLE parts EXCHANGE PARTITION p0 WITH TABLE single");
 
 /// More of these, which the server does in steps: after a kill some of them are done.
 const IN_STEPS: &[Case] = &[
