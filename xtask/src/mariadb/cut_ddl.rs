@@ -101,12 +101,10 @@ const IN_STEPS: &[Case] = &[
 /// Statements that a power cut comes into.
 const CUT: &[Case] = &[COPY, SWAP];
 
-/// Statements of the long check besides.
-const MORE_CUT: &[Case] = &[
-    case(18, "ALTER TABLE parts MODIFY a BIGINT"),
-    case(8, "ALTER TABLE single PARTITION BY HASH (id) PARTITIONS 2"),
-    case(8, "RENAME TABLE parts TO moved"),
-];
+/// Statements of the long check besides. One that makes partitions of a table, or a table of its
+/// partitions, is not here: docs/mariadb.md says what a power cut in it leaves.
+const MORE_CUT: &[Case] =
+    &[case(18, "ALTER TABLE parts MODIFY a BIGINT"), case(8, "RENAME TABLE parts TO moved")];
 
 /// Bug: a power cut behind the first rename of a copy left the new definition over the old rows.
 /// Cause: the start undid that rename, and the server's log of DDL then ended the statement. Fix:
