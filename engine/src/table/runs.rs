@@ -208,27 +208,33 @@ impl Shared {
         }
     }
 
-    /// Tells the journal of runs that ended when it had no room. The background calls it.
+    /// Tells the journal of runs that ended when it had no room, as far as it has some now. The
+    /// background calls it.
     pub(crate) fn end_runs(&self) {
-        let ended = std::mem::take(&mut *self.ended_runs.lock());
-        for (core, run) in ended {
+        let mut ended = std::mem::take(&mut *self.ended_runs.lock());
+        while let Some((core, run)) = ended.pop() {
             let _change = core.change();
-            self.end_run(&core, run);
+            if !self.end_run(&core, run) {
+                break;
+            }
         }
+        self.ended_runs.lock().append(&mut ended);
     }
 
-    /// Tells the journal that a run ended, with its table's change held. What it has no room for is
-    /// kept for [`end_runs`](Shared::end_runs).
-    fn end_run(&self, core: &Arc<TableCore>, run: u64) {
+    /// Tells the journal that a run ended, with its table's change held; whether it had the room.
+    /// Else the run is kept for [`end_runs`](Shared::end_runs).
+    fn end_run(&self, core: &Arc<TableCore>, run: u64) -> bool {
         // Dropped, the table has taken the run along, or is about to.
         if core.check().is_err() {
-            return;
+            return true;
         }
         let op = Op::DropRun { table: core.id(), run };
         let ended = self.apply_in(Edit { ops: vec![op] }, Room::Freeing);
-        if ended.is_err_and(|e| e.kind() == ErrorKind::Full) {
+        let has_room = ended.err().is_none_or(|e| e.kind() != ErrorKind::Full);
+        if !has_room {
             self.ended_runs.lock().push((Arc::clone(core), run));
         }
+        has_room
     }
 
     /// Has the journal's space for step 4, before the ticket: a full disk does not stop what is

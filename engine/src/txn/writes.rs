@@ -37,6 +37,8 @@ struct OfTable {
     /// The keys whose versions in memory rolling back may take, with the epochs of these, in their
     /// order; empty without a savepoint.
     undo: Vec<(Epoch, OwnKey)>,
+    /// Bytes that its keys take beside it.
+    undo_bytes: usize,
     spilled: Spilled,
     /// The intervals that are deleted.
     deleted: IntervalSet,
@@ -82,12 +84,18 @@ impl WriteSet {
         if write.is_some() {
             self.tables[table].bare.remove_key(key);
         }
-        let OfTable { memory, bytes, undo, .. } = &mut self.tables[table];
+        let OfTable { memory, bytes, undo, undo_bytes, .. } = &mut self.tables[table];
+        let mut note_undo = |key: &OwnKey| {
+            if is_saved {
+                *undo_bytes += heap_of(key);
+                undo.push((now, key.clone()));
+            }
+        };
         let mut there = match memory.entry(OwnKey::from_slice(key)) {
             Entry::Occupied(there) => there,
             Entry::Vacant(place) => {
                 check_limit(before + added as u64, limit)?;
-                undo.extend(is_saved.then(|| (now, place.key().clone())));
+                note_undo(place.key());
                 place.insert(smallvec![(now, write)]);
                 *bytes += added;
                 return Ok(());
@@ -104,7 +112,9 @@ impl WriteSet {
         check_limit(before - freed as u64 + added as u64, limit)?;
         // What takes the place of another version is taken back with the key that is noted for it.
         let is_new = kept == versions.len();
-        undo.extend((is_saved && is_new).then(|| (now, OwnKey::from_slice(key))));
+        if is_new {
+            note_undo(&OwnKey::from_slice(key));
+        }
         versions.truncate(kept);
         debug_assert!(
             versions.last().is_none_or(|(epoch, _)| *epoch < now),
@@ -303,7 +313,8 @@ impl WriteSet {
 
     /// Bytes that the writes in memory take.
     pub(super) fn bytes_in_memory(&self) -> usize {
-        self.tables.iter().map(|of_table| of_table.bytes + of_table.interval_bytes).sum()
+        let of_table = |own: &OfTable| own.bytes + own.undo_bytes + own.interval_bytes;
+        self.tables.iter().map(of_table).sum()
     }
 
     /// Bytes that those on disk take.
@@ -338,6 +349,7 @@ impl WriteSet {
                 of_table.undo_deletion();
             }
             while let Some((_, key)) = of_table.undo.pop_if(|(epoch, _)| *epoch > before) {
+                of_table.undo_bytes -= heap_of(&key);
                 // Newer versions may have taken its place, and it may be on disk.
                 let Some(versions) = of_table.memory.get_mut(&key) else { continue };
                 let kept = versions.partition_point(|(epoch, _)| *epoch <= before);
@@ -409,6 +421,7 @@ impl OfTable {
         self.spilled.add(store, epochs, self.bytes as u64, keys)?;
         self.memory.clear();
         self.undo.clear();
+        self.undo_bytes = 0;
         self.bytes = 0;
         Ok(())
     }
@@ -440,6 +453,7 @@ impl OfTable {
     /// Nothing is left to roll back to.
     fn forget_undo(&mut self) {
         self.undo.clear();
+        self.undo_bytes = 0;
         let joined = self.deletions.drain(..).flat_map(|deletion| deletion.joined);
         self.interval_bytes -= joined.map(|interval| taken_by(&interval)).sum::<usize>();
     }
@@ -464,6 +478,10 @@ fn check_limit(bytes: u64, limit: u64) -> Result<()> {
              it in parts, or begin it with a larger write_limit"
         ),
     ))
+}
+
+fn heap_of(key: &OwnKey) -> usize {
+    if key.spilled() { key.len() } else { 0 }
 }
 
 fn taken(key: &[u8], write: &Write) -> usize {

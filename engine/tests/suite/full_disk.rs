@@ -94,9 +94,9 @@ fn filled(machine: &Machine) -> (Database, Tables) {
     let taken = machine.list(Path::new(PATH)).into_iter().map(|(_, len)| len).sum();
     machine.set_capacity(Some(taken));
     for _ in 0..2 {
-        assert!(!fill(3000), "3000 rows do not fill it");
+        assert!(!fill(9000), "9000 rows do not fill it");
     }
-    assert!(n > 1200 && n < 3000, "{n} rows fill it");
+    assert!(n > 1200 && n < 9000, "{n} rows fill it");
     assert!(work(&db).is_some(), "drains wait for space");
     (db, tables)
 }

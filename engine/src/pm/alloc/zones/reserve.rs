@@ -45,9 +45,10 @@ pub(super) struct Reserve {
     freeing_only: AtomicBool,
     /// A commit that frees space was made, or waits, since an ordinary one found none.
     freed: AtomicBool,
-    /// A commit was kept from a zone of the reserve, and may wait.
-    kept_back: AtomicBool,
-    /// The greatest [`Frees`] of commits that were kept from a zone, or found none, and may wait.
+    /// One more than the greatest [`Frees`] of commits that were kept from a zone of the reserve,
+    /// and may wait; 0 without any.
+    kept_back: AtomicU8,
+    /// The greatest [`Frees`] of commits that found no zone, and may wait.
     waits: AtomicU8,
     /// Per zone: the least [`Frees`] of commits that may append to it while the reserve is in use.
     zones: Box<[AtomicU8]>,
@@ -60,7 +61,7 @@ impl Reserve {
             units: AtomicU32::new(0),
             freeing_only: AtomicBool::new(false),
             freed: AtomicBool::new(false),
-            kept_back: AtomicBool::new(false),
+            kept_back: AtomicU8::new(0),
             waits: AtomicU8::new(0),
             zones: (0..zones).map(|_| AtomicU8::new(0)).collect(),
         }
@@ -104,7 +105,7 @@ impl Reserve {
         self.zones[zone as usize].load(Ordering::Relaxed) > frees as u8
     }
 
-    /// Notes that a commit which frees so much may wait.
+    /// Notes that a commit which frees so much found no zone, and may wait.
     pub(super) fn note_wait(&self, frees: Frees) {
         self.waits.fetch_max(frees as u8, Ordering::Relaxed);
     }
@@ -169,26 +170,30 @@ impl ZonePool {
     /// The error of a commit that finds no zone.
     pub(super) fn full(&self, state: &State, least: u32, frees: Frees) -> Error {
         let unit = self.geometry.unit >> 10;
-        let (kept, others) = match frees {
-            Frees::Nothing => (self.reserve.units(), "delete, delete_range"),
-            Frees::Keys | Frees::Much => (self.reserve.units() / 2, "delete_range"),
+        let kept = match frees {
+            Frees::Nothing => Some((self.reserve.units(), "delete, delete_range")),
+            Frees::Keys => Some((self.reserve.units() / 2, "delete_range")),
+            Frees::Much => None,
         };
+        let kept = kept.map(|(units, others)| {
+            format!(", of which {units} are kept for {others}, truncate_table and drop_table")
+        });
         let message = format!(
             "a zone of {} KiB is needed, and of {} units of {unit} KiB of {} {} are free, at most \
-             {} in one piece, of which {kept} are kept for {others}, truncate_table and drop_table",
+             {} in one piece{}",
             u64::from(least) * unit,
             self.geometry().units,
             self.region.path().display(),
             state.free.units() + state.lent,
             state.free.largest(),
+            kept.unwrap_or_default(),
         );
         Error::new(ErrorKind::Full, message)
     }
 
     /// The error of a commit that would append to a zone of the reserve which it may not use.
     pub(crate) fn kept_back(&self, frees: Frees) -> Error {
-        self.reserve.note_wait(frees);
-        self.reserve.kept_back.store(true, Ordering::Relaxed);
+        self.reserve.kept_back.fetch_max(1 + frees as u8, Ordering::Relaxed);
         self.full(&self.state.lock(), 1, frees)
     }
 }
@@ -279,22 +284,22 @@ impl ZonePool {
     pub(crate) fn finds_wanted(&self) -> bool {
         let Reserve { kept_back, waits, freed, .. } = &self.reserve;
         let wanted = self.wanted.load(Ordering::Relaxed);
-        let is_kept_back = kept_back.load(Ordering::Relaxed);
-        if wanted == 0 && !is_kept_back {
+        let kept = kept_back.load(Ordering::Relaxed).checked_sub(1).map(usize::from);
+        if wanted == 0 && kept.is_none() {
             return false;
         }
         // A stream that asks in vain says so under the mutex.
         let state = self.state.lock();
         let frees = Frees::ALL[usize::from(waits.load(Ordering::Relaxed))];
-        let is_over = is_kept_back && self.has(&state, 0, frees);
+        let is_over = kept.is_some_and(|kept| self.has(&state, 0, Frees::ALL[kept]));
         let is_there = wanted != 0 && self.has(&state, wanted, frees);
         if wanted != 0 && self.has(&state, wanted, Frees::Nothing) {
             freed.store(false, Ordering::Relaxed);
         }
-        if is_over || is_there {
+        if is_there {
             waits.store(0, Ordering::Relaxed);
         }
-        let is_over = is_over && kept_back.swap(false, Ordering::Relaxed);
+        let is_over = is_over && kept_back.swap(0, Ordering::Relaxed) != 0;
         is_there && self.wanted.swap(0, Ordering::Relaxed) != 0 || is_over
     }
 }

@@ -284,6 +284,32 @@ fn a_delete_that_waits_is_told_once_half_of_the_reserve_is_free() {
     }
 }
 
+/// Bug: a put that was kept back, beside a delete that found no zone, was told of space again and
+/// again, though neither could go on. Cause: one note stood for what both free. Fix: each kind of
+/// waiting has its own.
+#[test]
+fn a_put_that_is_kept_back_is_not_told_of_what_a_delete_beside_it_may_take() {
+    let (_region, zones) = new_pool(&Machine::with_memory(), GEOMETRY);
+    zones.keep_reserve(4);
+    let link = |frees| {
+        let link = Link { stream: 1, ordinal: 1, incarnation: 1, units: 1, least: 1, frees };
+        zones.link(&link)
+    };
+    let all: Vec<Zone> = (0..8).map(|_| link(Frees::Much).unwrap()).collect();
+    let full = link(Frees::Much).unwrap_err();
+    assert!(!full.to_string().contains("kept for"), "nothing is kept from it: {full}");
+    drop(zones.kept_back(Frees::Nothing));
+    assert!(!zones.finds_wanted(), "nothing is free");
+    zones.release(&[all[0].number]).unwrap();
+    assert!(zones.finds_wanted(), "one unit is free for what frees much");
+    zones.release(&[all[1].number]).unwrap();
+    drop((link(Frees::Keys).unwrap_err(), zones.kept_back(Frees::Nothing)));
+    assert!(!zones.finds_wanted(), "half of the reserve is free, and neither may take of it");
+    zones.release(&[all[2].number]).unwrap();
+    assert!(zones.finds_wanted(), "the delete may");
+    assert!(!zones.finds_wanted(), "the put may not");
+}
+
 /// Bug: a power cut while a zone was linked again tore the line of its new header behind what the
 /// header's checksum covers. The database was refused as damaged: the seal of the zone's earlier
 /// use was still there. Cause: of a zone that was not in use yet, only an unsound header passed for
