@@ -6,6 +6,7 @@
 #include "ha_terrace.h"
 #include "partition_info.h"
 #include "partitions.h"
+#include "recovery.h"
 #include "renames.h"
 
 Bytes name_of(const char *path)
@@ -188,6 +189,8 @@ int ha_terrace::delete_table(const char *path)
   // The server's definition of what was renamed before is not behind this drop then.
   if (sync_renames(ha_thd()))
     return my_errno;
+  if (!is_temporary(name) && !is_recovering())
+    note_definition(ha_thd(), name);
   const int error = drop_library_table(name);
   if (error)
     return error == HA_ERR_NO_SUCH_TABLE ? drop_partitions_of(name) : error;

@@ -170,6 +170,9 @@ static bool move_definition(const Rename &rename)
 */
 static bool settle(const Rename &rename, Definitions *definitions, bool recovers = false)
 {
+  // A definition alone.
+  if (!rename.number)
+    return true;
   auto is_defined = [definitions](const Bytes &table) {
     auto known = definitions->find(table);
     return known == definitions->end() ? has_own_definition(table) : known->second;
@@ -251,6 +254,9 @@ static std::vector<Rename> renames_of(THD *thd)
 int sync_renames(THD *thd)
 {
   std::vector<Rename> renames = renames_of(thd);
+  renames.erase(std::remove_if(renames.begin(), renames.end(),
+                               [](const Rename &one) { return !one.number; }),
+                renames.end());
   return !sync(&renames, MYF(MY_WME)).empty();
 }
 
@@ -278,6 +284,9 @@ static int refuse_taken(const Rename &rename)
 {
   if (is_recovering() || (!library_has(rename.to) && partitions_of(rename.to).empty()))
     return 0;
+  // The server's way back of a rename that was refused. An error would end its way back.
+  if (!has_own_definition(rename.from))
+    return HA_ERR_NO_SUCH_TABLE;
   const Bytes why = "there is a table " + rename.to + " already, and its definition is lost";
   return fail_with(why.c_str());
 }
@@ -291,6 +300,7 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
   // No crash leaves temporary tables.
   if (is_temporary(from))
     return 0;
+  bool is_reverse;
   {
     std::lock_guard<std::mutex> guard(lock);
     const auto at = under_way.find(thd);
@@ -299,16 +309,16 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
         at->second.back().to == rename.to)
       return 0;
     // The server takes back a rename that has failed. The end of the statement does what it cannot.
-    if (at != under_way.end() && at->second.back().from == rename.to &&
-        at->second.back().to == rename.from && has_own_definition(rename.to) &&
-        !has_own_definition(rename.from))
+    is_reverse = at != under_way.end() && at->second.back().from == rename.to &&
+                 at->second.back().to == rename.from;
+    if (is_reverse && has_own_definition(rename.to) && !has_own_definition(rename.from))
       return 0;
     rename.number = ++last_number;
   }
   if (int error = refuse_taken(rename))
     return error;
-  // The recovery repeats what a crash takes back.
-  if (!sync_before(thd, rename) && !is_recovering())
+  // The recovery repeats what a crash takes back. Of a rename and its reverse either is right.
+  if (!is_reverse && !sync_before(thd, rename) && !is_recovering())
     return fail_with("the definition of a table that was renamed before cannot be made durable");
   Failure failure;
   // Commits take the lock, so this write has it not.
@@ -320,7 +330,15 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
 
 void note_definition(THD *thd, const Bytes &table)
 {
-  const Bytes whole = table_of_partition(table);
+  const Bytes whole = table_of_partition(table), folder = whole.substr(0, whole.find('/') + 1);
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    const auto at = under_way.find(thd);
+    // A sync is of all in the folder: DROP DATABASE has many tables.
+    if (at != under_way.end() && !at->second.back().number &&
+        !at->second.back().from.compare(0, folder.size(), folder))
+      return;
+  }
   begun(thd, {0, whole, whole});
 }
 

@@ -25,8 +25,9 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to);
 int sync_renames(THD *thd);
 
 /*
-  The definition of a table changes in place: the server renames a new one to its name, without a
-  sync, before the statement ends. Either one goes with what the library has.
+  The definition of a table changes in place, or goes: the server does that without a sync before the
+  statement ends. A changed one and the one before go with what the library has. One that a power cut
+  brings back for a dropped table goes with DROP TABLE.
 */
 void note_definition(THD *thd, const Bytes &table);
 

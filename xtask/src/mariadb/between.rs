@@ -286,7 +286,17 @@ fn definitions_are_durable(server: &Server, holds: &Holds) -> Result<()> {
             bail!("ALTER TABLE {change} syncs before the server has renamed the definition");
         }
     }
-    server.sql("DROP TABLE altered", "test").map(drop)
+    holds.next("definition")?;
+    let mut dropping = Session::open(server, "test")?;
+    dropping.send("DROP TABLE altered")?;
+    holds.has_come("definition")?;
+    let is_there = path.exists();
+    holds.go("definition")?;
+    quiet(&mut dropping)?;
+    if is_there {
+        bail!("DROP TABLE syncs before the server has removed the definition");
+    }
+    Ok(())
 }
 
 /// The position of the binary log that a snapshot has.
