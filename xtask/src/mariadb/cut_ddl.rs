@@ -27,7 +27,8 @@ const BEGIN: &str = "\
     CREATE TABLE inno (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO inno VALUES (1); \
     INSERT INTO parts SELECT seq, 1 FROM seq_1_to_30; \
     INSERT INTO single SELECT seq, 2 FROM seq_1_to_9; \
-    CREATE TABLE second (b VARCHAR(9) PRIMARY KEY) ENGINE=Terrace; INSERT INTO second VALUES ('x'); \
+    CREATE TABLE second (b VARCHAR(9) PRIMARY KEY) ENGINE=Terrace; \
+    INSERT INTO second VALUES ('x'); \
     CREATE TABLE parent (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO parent VALUES (1); \
     CREATE TABLE child (a INT, KEY (a), FOREIGN KEY (a) REFERENCES parent (id)) ENGINE=Terrace; \
     INSERT INTO child VALUES (1)";
@@ -67,8 +68,8 @@ const STATEMENTS: &[Case] = &[
 const FAILING: Case = case(12, "RENAME TABLE parts TO blocked");
 
 /// Bug: a kill in a copy of a table that others refer to left the new definition over the old rows.
-/// Cause: the recovery's drop of the old table was refused for the foreign keys, and the server goes
-/// on without it. Fix: a recovery's drop is not refused.
+/// Cause: the recovery's drop of the old table was refused for the foreign keys, and the server
+/// goes on without it. Fix: a recovery's drop is not refused.
 const PARENT: Case = case(6, "ALTER TABLE parent ADD COLUMN b INT, ALGORITHM=COPY");
 
 /// Statements of the long check besides.
