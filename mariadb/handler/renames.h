@@ -6,11 +6,12 @@
   partitions the log cannot undo a rename at all (partitions.h). So each rename is noted before it
   begins, until its files are durable. Behind a statement that has failed the handler undoes those
   renames whose old name still has a definition and whose new one has none, the newest first. After a
-  crash it gives the definition the new name if the library has all of the table there. A definition of a view, or of another engine's table, is none. A rename begins when
-  the definitions of those before it are durable, so a crash has one to undo.
+  crash it gives the definition the new name if the library has all of the table there. A definition of
+  a view, or of another engine's table, is none. A rename begins when the definitions of those before
+  it are durable, so a crash has one to settle.
 
-  Thread safety: any thread; a lock is held around the renames of each connection, and over no write. What the plugin
-  calls when it starts has no thread beside it.
+  Thread safety: any thread; a lock is held around the renames of each connection, and over no write.
+  What the plugin calls when it starts has no thread beside it.
 */
 #ifndef TERRACE_HANDLER_RENAMES_H
 #define TERRACE_HANDLER_RENAMES_H

@@ -1,8 +1,12 @@
 //! `rows`: the work of redb's own benchmark (`lmdb_benchmark.rs` of its repository, at commit
 //! 599626be21ad8f58f9b737c9caaba7d6454e8333), on Terrace with no option set and on the stores that
 //! redb compares itself with, set as it sets them. Rows have 24 bytes of key and 150 of value, both
-//! random. What is read differs from the original in one point: of each value that is found a byte
-//! of every cache line is read, not the first byte alone.
+//! random. It differs from the original in these points:
+//!
+//! - Of each value that is found a byte of every cache line is read, not the first byte alone.
+//! - Removals from both ends stop after five seconds, and their rate is that of what was done.
+//! - RocksDB has a bound on its write buffers, not a manager that shares them with its cache.
+//! - fjall compacts, where the original takes its size as it is. SQLite is left out.
 
 use std::path::Path;
 use std::sync::Barrier;

@@ -594,8 +594,8 @@ mod tests {
 
     /// Bug: on a full disk the rollback of a large transaction that was prepared was refused as
     /// `Full`. Cause: it had room reserved in the journal for what only a commit says there. Fix:
-    /// it asks for none. Then its runs kept their space until the next opening, since nobody told
-    /// the journal later. Fix: the background does.
+    /// it asks for none. Bug: behind that fix the runs kept their space until the next opening.
+    /// Cause: an edit that found no room was not made again. Fix: the background makes it again.
     #[test]
     fn a_rollback_needs_no_room_in_the_journal() {
         let machine = Machine::with_files();

@@ -37,7 +37,7 @@ struct OfTable {
     /// The keys whose versions in memory rolling back may take, with the epochs of these, in their
     /// order; empty without a savepoint.
     undo: Vec<(Epoch, OwnKey)>,
-    /// Bytes that its keys take beside it.
+    /// Bytes that the keys of `undo` take outside of it.
     undo_bytes: usize,
     spilled: Spilled,
     /// The intervals that are deleted.

@@ -264,7 +264,7 @@ impl Opening<'_> {
             jobs::find_reserve(&engine.ctx)?;
         }
         engine.tune(self.options.commit_tuning);
-        // Nobody has written yet.
+        // No client has written to this opening yet, so the idle background begins at once.
         engine.ctx.idle.begin(engine.shared.committer.visible());
         engine.ctx.memory.check()
     }

@@ -12,6 +12,11 @@ fn link(zones: &ZonePool, ordinal: u64, units: u32) -> Zone {
     zones.link(&wanted).unwrap()
 }
 
+/// The zone, of one unit, of a commit that frees so much.
+fn link_for(zones: &ZonePool, frees: Frees) -> Result<Zone> {
+    zones.link(&Link { stream: 1, ordinal: 1, incarnation: 1, units: 1, least: 1, frees })
+}
+
 fn new_pool(machine: &Machine, geometry: Geometry) -> (Arc<Region>, ZonePool) {
     let region = Region::of_machine(machine, geometry.region_len()).unwrap();
     region.persist(ZonePool::format(&region, geometry)).unwrap();
@@ -256,10 +261,7 @@ fn a_delete_that_waits_is_told_once_half_of_the_reserve_is_free() {
     for (is_kept_back, least) in [(true, 2), (false, 3)] {
         let (_region, zones) = new_pool(&Machine::with_memory(), GEOMETRY);
         zones.keep_reserve(4);
-        let link = |frees| {
-            let link = Link { stream: 1, ordinal: 1, incarnation: 1, units: 1, least: 1, frees };
-            zones.link(&link)
-        };
+        let link = |frees| link_for(&zones, frees);
         let all: Vec<Zone> = (0..8).map(|_| link(Frees::Much).unwrap()).collect();
         for frees in [Frees::Keys, Frees::Nothing] {
             let full = match is_kept_back {
@@ -291,10 +293,7 @@ fn a_delete_that_waits_is_told_once_half_of_the_reserve_is_free() {
 fn a_put_that_is_kept_back_is_not_told_of_what_a_delete_beside_it_may_take() {
     let (_region, zones) = new_pool(&Machine::with_memory(), GEOMETRY);
     zones.keep_reserve(4);
-    let link = |frees| {
-        let link = Link { stream: 1, ordinal: 1, incarnation: 1, units: 1, least: 1, frees };
-        zones.link(&link)
-    };
+    let link = |frees| link_for(&zones, frees);
     let all: Vec<Zone> = (0..8).map(|_| link(Frees::Much).unwrap()).collect();
     let full = link(Frees::Much).unwrap_err();
     assert!(!full.to_string().contains("kept for"), "nothing is kept from it: {full}");
