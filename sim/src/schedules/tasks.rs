@@ -18,26 +18,31 @@ impl Wake for Woken {
     }
 }
 
+/// Between two looks at a commit that may take long.
+const LOOKS_AGAIN: Duration = Duration::from_millis(10);
+
 /// Polls it when it was woken, as an executor does; with `impatient`, now and then before.
 pub(super) fn wait_for(pending: PendingCommit, impatient: bool) -> Result<()> {
-    poll(pending, impatient, |_| {})
+    poll(pending, impatient, schedule::yield_now)
 }
 
-/// Polls it when it was woken. Says if that takes longer.
+/// Polls it when it was woken. Says if that takes longer. Between two looks it sleeps: of tasks
+/// that only yield to each other, none would come to the end of the time.
 pub(super) fn wait_within(
     pending: PendingCommit,
     time: Duration,
     late: impl FnOnce(),
 ) -> Result<()> {
     let (since, mut late) = (schedule::now(), Some(late));
-    poll(pending, false, |now| {
-        if now - since > time {
+    poll(pending, false, || {
+        schedule::pause(LOOKS_AGAIN);
+        if schedule::now() - since > time {
             late.take().into_iter().for_each(|late| late());
         }
     })
 }
 
-fn poll(pending: PendingCommit, impatient: bool, mut looks_at: impl FnMut(Duration)) -> Result<()> {
+fn poll(pending: PendingCommit, impatient: bool, mut rest: impl FnMut()) -> Result<()> {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut future = pin!(pending);
@@ -47,9 +52,8 @@ fn poll(pending: PendingCommit, impatient: bool, mut looks_at: impl FnMut(Durati
         }
         let mut looks = 0;
         while !std::mem::take(&mut *woken.0.lock().unwrap_or_else(PoisonError::into_inner)) {
-            schedule::yield_now();
+            rest();
             looks += 1;
-            looks_at(schedule::now());
             if impatient && looks % 4 == 0 {
                 break;
             }
