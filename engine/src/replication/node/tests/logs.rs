@@ -90,3 +90,45 @@ fn damage_of_the_store_that_a_copy_meets_names_the_object() {
     assert_eq!(damage.kind(), ErrorKind::Corrupt, "{damage}");
     assert!(damage.is_of_store() && damage.to_string().contains(&piece), "{damage}");
 }
+
+/// Bug: a standby whose log was gone, or whose URL named another log, said that it lagged by
+/// nothing, and its promotion took the other log over without its commits. Cause: a position has
+/// numbers alone, which each log begins at 1, and nothing compared it with the end of the log. Fix:
+/// the database knows the first claim of its log, and its last entry has to be there.
+#[test]
+fn a_standby_of_another_log_says_so_and_is_not_promoted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, other) = (ObjectServer::new(), ObjectServer::new());
+    let db = filled(&server, &dir.path().join("first"));
+    for n in 0..20 {
+        db.table("last").unwrap().durability(Durability::Remote).put("n", vec![n]).unwrap();
+    }
+    let options = small();
+    let path = dir.path().join("node");
+    let standby = |url: &str| Node::open(url, &path, (&options, NodeKind::Standby)).unwrap();
+    let node = standby(server.url());
+    while node.step().unwrap() {}
+    node.close().unwrap();
+    // The numbers of clients stand for what is drawn: the first claims differ.
+    options.clone().shared_status(other.url()).unwrap_err();
+    let writer = filled(&other, &dir.path().join("other"));
+    let refused = |node: &Node, what: &str| {
+        let error = node.step().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+        assert_eq!(node.status().lag_ms, u64::MAX, "it does not know how far the log is");
+        let error = node.promote().map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    };
+    refused(&standby(other.url()), "first claim");
+    writer.table("last").unwrap().durability(Durability::Remote).put("e", "f").unwrap();
+    // The same log, in an older state.
+    let node = standby(server.url());
+    let entries = server.names().into_iter().filter(|name| name.starts_with("shared/log/"));
+    entries.rev().take(8).for_each(|name| server.lose(&name));
+    refused(&node, "entry");
+    // It is itself again where its log is.
+    let node = standby(server.url());
+    assert!(node.database().unwrap().existing_table("last").unwrap().get("n").unwrap().is_some());
+    node.close().unwrap();
+}
