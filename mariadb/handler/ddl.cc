@@ -49,6 +49,9 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     return error;
   if (int error = refuse_own(name_of(name)))
     return error;
+  // The server writes another list before it creates partitions (partitions.h).
+  if (has_list(name_of(name)) && !partitions_of(name_of(name)).empty())
+    return tell(fail_as_taken(name_of(name)));
   if (info->data_file_name || info->index_file_name)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
                         ER_THD(thd, WARN_OPTION_IGNORED), "DATA DIRECTORY, INDEX DIRECTORY");
@@ -191,7 +194,10 @@ int ha_terrace::delete_table(const char *path)
     return my_errno;
   if (!is_temporary(name) && !is_recovering())
     note_definition(ha_thd(), name);
-  const int error = drop_library_table(name);
+  // A start would give the keys of a backup that is gone to the table (references.h).
+  int error = is_hidden(name) ? set_references(name, {}) : 0;
+  if (!error)
+    error = drop_library_table(name);
   if (error)
     return error == HA_ERR_NO_SUCH_TABLE ? drop_partitions_of(name) : error;
   return set_references(name, {});
@@ -206,7 +212,11 @@ int rename_library_table(const Bytes &from, const Bytes &to)
       TERRACE_OK)
   {
     Open_table::rename(from, to);
-    return rename_references(from, to);
+    const int error = rename_references(from, to);
+    // The server takes a rename that has failed for one that was not done.
+    if (error)
+      move_table(to, from, &failure);
+    return error;
   }
   return library_has(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }

@@ -13,7 +13,7 @@ Bytes list_of(const Bytes &table) { return "./" + table + ".par"; }
 
 Bytes table_of_partition(const Bytes &name) { return name.substr(0, name.find(SEPARATOR)); }
 
-static bool has_list(const Bytes &table) { return access(list_of(table).c_str(), F_OK) == 0; }
+bool has_list(const Bytes &table) { return access(list_of(table).c_str(), F_OK) == 0; }
 
 std::vector<Bytes> partitions_of(const Bytes &table)
 {
@@ -23,6 +23,14 @@ std::vector<Bytes> partitions_of(const Bytes &table)
     if (!name.compare(0, begin.size(), begin))
       found.push_back(name);
   return found;
+}
+
+bool has_any(const Bytes &table) { return library_has(table) || !partitions_of(table).empty(); }
+
+int fail_as_taken(const Bytes &table)
+{
+  const Bytes why = "there is a table " + table + " already, and its definition is lost";
+  return fail_with(why.c_str());
 }
 
 bool is_listed(const Bytes &partition)
@@ -77,7 +85,7 @@ static int sync_list(const Bytes &table)
 int list_changed(const char *path, const char *, chf_create_flags change)
 {
   if (change == CHF_CREATE_FLAG)
-    return sync_list(name_of(path));
+    return has_any(name_of(path)) ? tell(fail_as_taken(name_of(path))) : sync_list(name_of(path));
   // Behind changes of single partitions the definition was renamed just before.
   if (change == CHF_RENAME_FLAG)
     return my_sync_dir_by_file(list_of(name_of(path)).c_str(), MYF(MY_WME));

@@ -26,8 +26,13 @@
 /* The table that a partition belongs to; the name itself for another table. */
 Bytes table_of_partition(const Bytes &name);
 std::vector<Bytes> partitions_of(const Bytes &table);
-/* The server's list of them. */
+/* Whether the library has a table, or partitions of it. */
+bool has_any(const Bytes &table);
+/* Fails for a name that a table with a lost definition has. */
+int fail_as_taken(const Bytes &table);
+/* The server's list of partitions. */
 Bytes list_of(const Bytes &table);
+bool has_list(const Bytes &table);
 /* Whether it has this partition. */
 bool is_listed(const Bytes &partition);
 /* Whether a table is the partition of this name in SQL, or a subpartition of it. */
@@ -46,7 +51,7 @@ terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure);
 
 /*
   The server calls it when it has written a list, before it creates partitions, and when it has
-  renamed one. It makes that durable.
+  renamed one. It makes that durable. A list for a name that the library has is refused.
 */
 int list_changed(const char *path, const char *old_path, chf_create_flags change);
 

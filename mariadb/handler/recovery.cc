@@ -102,15 +102,14 @@ static void warn_of_tables_without_definitions()
   }
   for (const Bytes &name : missing)
     sql_print_warning("Terrace: there is no definition %s.frm of a table that has data here. "
-                      "Restore the file. Only if no other table lacks this data: DROP TABLE "
-                      "removes it",
-                      name.c_str());
+                      "Restore the file, and the list %s.par if it has partitions. Only if no "
+                      "other table lacks this data: DROP TABLE removes it",
+                      name.c_str(), name.c_str());
 }
 
 static int recovery_done(handlerton *)
 {
   recovers = false;
-  forget_renames();
   settle_renames(false);
   end_drops();
   warn_of_tables_without_definitions();

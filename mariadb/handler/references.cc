@@ -47,6 +47,7 @@ Bytes library_name(const Bytes &database, const Bytes &table)
 }
 
 bool is_hidden(const Bytes &name) { return name.find("/#sql") != Bytes::npos; }
+bool is_copy(const Bytes &name) { return name.find("/#sql-alter-") != Bytes::npos; }
 
 static void append_quoted(String *out, const Bytes &name)
 {

@@ -49,6 +49,8 @@ struct Sql_name
 Bytes library_name(const Bytes &database, const Bytes &table);
 /* Whether a table is one that a statement of DDL makes or leaves under a name of its own. */
 bool is_hidden(const Bytes &name);
+/* Whether it is the copy that an ALTER TABLE makes of a table. */
+bool is_copy(const Bytes &name);
 
 /* Those of a child, and those to a parent but of hidden children, by name. */
 References references_of(const Bytes &child);

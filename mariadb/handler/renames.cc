@@ -5,6 +5,7 @@
 #include "recovery.h"
 #include "references.h"
 #include "trx.h"
+#include "yield.h"
 
 #include <algorithm>
 #include <atomic>
@@ -143,8 +144,7 @@ typedef std::map<Bytes, bool> Definitions;
 /* Whether the library has all of a table under its new name. */
 static bool is_complete(const Rename &rename)
 {
-  return !library_has(rename.from) && partitions_of(rename.from).empty() &&
-         (library_has(rename.to) || !partitions_of(rename.to).empty());
+  return !has_any(rename.from) && has_any(rename.to);
 }
 
 /* Gives a definition, and a list of partitions, the new name durably. */
@@ -191,6 +191,9 @@ static bool settle(const Rename &rename, Definitions *definitions, bool recovers
     return true;
   // EXCHANGE PARTITION gives a table a hidden name, and its definition stays.
   const bool moves = !is_hidden(rename.to) || is_backup(rename.to);
+  // The partition has the name of the table. The log knows that.
+  if (recovers && !moves && library_has(rename.from) && library_has(rename.to))
+    return false;
   if (recovers && !is_hidden(rename.from) && moves && is_complete(rename))
   {
     (*definitions)[rename.from] = true;
@@ -243,6 +246,15 @@ static std::vector<Rename> sync(std::vector<Rename> *renames, myf flags)
   return failed;
 }
 
+/* Makes definitions durable, and forgets their renames. Returns those where one of both fails. */
+static std::vector<Rename> finish(std::vector<Rename> done, myf flags)
+{
+  std::vector<Rename> kept = sync(&done, flags);
+  if (!forget(done))
+    kept.insert(kept.end(), done.begin(), done.end());
+  return kept;
+}
+
 /* Those of a connection. It alone changes them, so they are made durable without the lock. */
 static std::vector<Rename> renames_of(THD *thd)
 {
@@ -262,11 +274,14 @@ int sync_renames(THD *thd)
 
 /*
   Makes definitions durable before the next rename. So a power cut takes back the definition of the
-  last one alone. Of earlier statements only renames of the same tables matter.
+  last one alone. Of earlier statements only renames of the same tables matter. A recovery has removed
+  the definition that the next one replaces.
 */
 static bool sync_before(THD *thd, const Rename &next)
 {
   std::vector<Rename> renames = renames_of(thd);
+  if (is_recovering())
+    renames.push_back(next);
   {
     std::lock_guard<std::mutex> guard(lock);
     for (const Rename &one : left)
@@ -277,18 +292,18 @@ static bool sync_before(THD *thd, const Rename &next)
 }
 
 /*
-  Refuses a name under which the library has a table, or partitions, of a lost definition. The
-  recovery goes on with a rename that was cut.
+  Refuses a name under which the library has a table, or partitions, of a lost definition. The start
+  has settled renames that were cut, so a recovery begins each one anew.
 */
 static int refuse_taken(const Rename &rename)
 {
-  if (is_recovering() || (!library_has(rename.to) && partitions_of(rename.to).empty()))
+  YIELD("taken");
+  if (!has_any(rename.to))
     return 0;
-  // The server's way back of a rename that was refused. An error would end its way back.
-  if (!has_own_definition(rename.from))
-    return HA_ERR_NO_SUCH_TABLE;
-  const Bytes why = "there is a table " + rename.to + " already, and its definition is lost";
-  return fail_with(why.c_str());
+  // The server's way back of a rename that was refused. A message would end its way back.
+  if (is_recovering() || !has_own_definition(rename.from))
+    return HA_ERR_TABLE_EXIST;
+  return fail_as_taken(rename.to);
 }
 
 int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
@@ -317,6 +332,9 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
   }
   if (int error = refuse_taken(rename))
     return error;
+  // The old table is a backup, or is dropped. A power cut may have brought its definition back.
+  if (is_recovering() && is_copy(rename.from) && has_definition(rename.from))
+    unlink(("./" + rename.to + ".frm").c_str());
   // The recovery repeats what a crash takes back. Of a rename and its reverse either is right.
   if (!is_reverse && !sync_before(thd, rename) && !is_recovering())
     return fail_with("the definition of a table that was renamed before cannot be made durable");
@@ -350,7 +368,7 @@ void end_renames(THD *thd)
   std::vector<Rename> done = renames_of(thd), of_others;
   if (done.empty())
     return;
-  // One that has failed, and cannot be undone now, stays noted: a later start undoes it.
+  // One that has failed, and cannot be undone now, stays noted: a later start settles it.
   Definitions definitions;
   std::reverse(done.begin(), done.end());
   done.erase(std::remove_if(done.begin(), done.end(),
@@ -363,14 +381,11 @@ void end_renames(THD *thd)
     under_way.erase(thd);
     connections = under_way.size();
   }
-  std::vector<Rename> kept = sync(&done, MYF(MY_WME));
-  const std::vector<Rename> kept_of_others = sync(&of_others, MYF(0));
-  done.insert(done.end(), of_others.begin(), of_others.end());
-  kept.insert(kept.end(), kept_of_others.begin(), kept_of_others.end());
-  if (!forget(done))
-    kept.insert(kept.end(), done.begin(), done.end());
-  std::lock_guard<std::mutex> guard(lock);
-  left.insert(left.end(), kept.begin(), kept.end());
+  for (const auto &kept : {finish(done, MYF(MY_WME)), finish(of_others, MYF(0))})
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    left.insert(left.end(), kept.begin(), kept.end());
+  }
 }
 
 void settle_renames(bool recovers)
@@ -386,18 +401,12 @@ void settle_renames(bool recovers)
     settle_references(rename.from, rename.to);
   }
   sweep_references();
-  if (!settled.empty())
-    forget(settled);
-}
-
-void forget_renames()
-{
+  const std::vector<Rename> kept = finish(settled, MYF(MY_WME));
+  if (recovers)
+    return;
   std::lock_guard<std::mutex> guard(lock);
-  for (auto &of_thread : under_way)
-  {
-    sync(&of_thread.second, MYF(MY_WME));
-    forget(of_thread.second);
-  }
+  left = kept;
+  // Those of the recovery are noted too.
   under_way.clear();
   connections = 0;
 }

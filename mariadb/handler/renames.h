@@ -40,13 +40,10 @@ void end_renames(THD *thd);
 
 /*
   When the plugin starts, before the server recovers by its log of DDL: settles renames, but for those
-  to backups. When the server has recovered: the rest.
+  to backups. When the server has recovered: the rest, and its own.
 */
 void settle_renames(bool recovers);
 
 bool has_definition(const Bytes &table);
-
-/* When the server has recovered: its own renames are done. */
-void forget_renames();
 
 #endif

@@ -6,8 +6,8 @@
   it, and does not go on until the file with the extension `.go` is there: the test sees that the
   connection has come when the file is gone. An entry of an index goes to a wrong place for the file
   `misplace`. The counters of a table are refused for the file `refuse`, the record of its layout for
-  `refuse-layout`, and the statistics for `statistics`. As long as there is `no-statistics`,
-  statistics are refused, and for `no-options` the options of partitions `p1`. As long as there is
+  `refuse-layout`, foreign keys for `refuse-keys`, and the statistics for `statistics`. As long as
+  there is `no-statistics`, statistics are refused, and for `no-options` the options of partitions `p1`. As long as there is
   `format`, the record of a layout has another format, and for `unsynced` no directory can be synced.
   A plugin for tests is linked with this.
 */
@@ -44,6 +44,8 @@ void terrace_yield(const char *point)
 extern "C" {
 terrace_status __real_terrace_table_put(const terrace_table *, const void *, size_t, const void *,
                                         size_t, uint32_t, terrace_error **);
+terrace_status __real_terrace_database_write(const terrace_database *, terrace_batch *, uint32_t,
+                                             terrace_error **);
 terrace_status __real_terrace_transaction_put(const terrace_transaction *, const terrace_table *,
                                               const void *, size_t, const void *, size_t,
                                               terrace_error **);
@@ -79,6 +81,15 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
   if (is_layout && is_there("format"))
     changed[0] = 1;
   return __real_terrace_table_put(table, key, key_len, changed.data(), value_len, durability, error);
+}
+
+/* Foreign keys alone are written so. The library refuses a database that is NULL. */
+terrace_status __wrap_terrace_database_write(const terrace_database *database,
+                                             terrace_batch *batch, uint32_t durability,
+                                             terrace_error **error)
+{
+  return __real_terrace_database_write(is_asked("refuse-keys") ? nullptr : database, batch,
+                                       durability, error);
 }
 
 /* Entries of indexes have prefixes between those of rows and of chunks, and end with the row's key. */

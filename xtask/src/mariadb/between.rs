@@ -89,13 +89,16 @@ pub(super) fn run(root: &Path) -> Result<()> {
     lost_layout_begins_anew(&server, &holds)?;
     noted::rename_keeps_no_commit_waiting(&server, &holds)?;
     noted::renames_outlive_their_connection(&server, &holds)?;
-    noted::a_note_stays(&server, &holds)?;
     noted::lost_tables_keep_their_rows(&server)?;
     noted::a_folder_goes(&server, &holds)?;
     noted::an_earlier_rename_is_not_undone(&server, &holds)?;
     noted::a_partition_is_left(&server)?;
+    noted::keys_do_not_follow(&server, &holds)?;
+    noted::a_note_stays(&server, &holds)?;
+    let held = noted::renames_are_refused(&server, &holds)?;
     server.kill()?;
-    let server = start(Start::kept(NAME), &[])?;
+    drop(held);
+    let server = noted::a_start_cannot_sync(&holds, || start(Start::kept(NAME), &[]))?;
     numbers_are_new(&server)?;
     noted::renames_are_forgotten(&server)?;
     check_finds_a_wrong_entry(&server, &holds)?;

@@ -57,6 +57,7 @@ const FAILING_CALLS: &[&str] = &[
     "-Wl,--wrap=terrace_database_drop_table",
     "-Wl,--wrap=terrace_database_rename_table",
     "-Wl,--wrap=terrace_database_truncate_table",
+    "-Wl,--wrap=terrace_database_write",
     "-Wl,--wrap=terrace_table_put",
     "-Wl,--wrap=terrace_transaction_put",
     "-Wl,--wrap=terrace_database_get_statistics_json",

@@ -59,7 +59,9 @@ usage: cargo xtask mariadb              build, start a server, and open a client
        cargo xtask mariadb --owed       commits that the binary log has, and that find no space
        cargo xtask mariadb --between    other connections between two steps of one
        cargo xtask mariadb --orders     orders of two connections that are held at points
-       cargo xtask mariadb --cut-ddl    kills at each step of statements that change tables
+       cargo xtask mariadb --cut-ddl [--short | TEXT]
+                                        kills at each step of statements that change tables, of
+                                        those of the check, or of those with a text
        cargo xtask mariadb --kills N    N kills of the server
        cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
        cargo xtask mariadb --examples [NAME]
@@ -109,8 +111,10 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
         ["--orders"] => orders::run(root).map(|()| true),
         ["--cut-ddl"] => {
             definitions::run(root, &plugin)?;
-            cut_ddl::run(root, true).map(|()| true)
+            cut_ddl::run(root, true, "").map(|()| true)
         }
+        ["--cut-ddl", "--short"] => cut_ddl::run(root, false, "").map(|()| true),
+        ["--cut-ddl", text] => cut_ddl::run(root, true, text).map(|()| true),
         ["--kills", count] => {
             kills::run(root, &plugin, count.parse()?, kills::End::Kill).map(|()| true)
         }
@@ -181,7 +185,7 @@ fn more(root: &Path, plugin: &Path, long: bool) -> Result<()> {
         &|| kept::run(root),
         &|| orders::run(root),
         &|| definitions::run(root, plugin),
-        &|| cut_ddl::run(root, long),
+        &|| cut_ddl::run(root, long, ""),
         &|| random::run(root, plugin, statements, seed),
         &|| kills::run(root, plugin, kills, kills::End::Kill),
     ];

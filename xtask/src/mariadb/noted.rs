@@ -70,13 +70,15 @@ fn rename_unsynced(server: &Server, holds: &Holds, names: &str) -> Result<()> {
 /// Bug: a note that stayed, of a rename that had succeeded, was taken for one that had not, if
 /// another table of this engine had the old name by then. A start moved the renamed table to that
 /// name, and it was gone. Cause: the old name's definition alone was looked at. Fix: a rename has
-/// failed only if the new name has no definition. No rename is behind this one until the kill.
+/// failed only if the new name has no definition. No rename ends behind this one until the kill.
 pub(super) fn a_note_stays(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
-        "CREATE TABLE first (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO first VALUES (1)",
+        "CREATE TABLE first (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO first VALUES (1); \
+         CREATE TABLE soon (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO soon VALUES (3)",
         "test",
     )?;
     rename_unsynced(server, holds, "first TO second")?;
+    rename_unsynced(server, holds, "soon TO later")?;
     server
         .sql(
             "CREATE TABLE first (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY HASH (id) \
@@ -88,7 +90,9 @@ pub(super) fn a_note_stays(server: &Server, holds: &Holds) -> Result<()> {
 
 /// Bug: a RENAME that was refused moved partitions of another table, whose definition was lost, and
 /// one of a partitioned table over such a plain table was not refused. Cause: its end undid it, and
-/// moved all partitions under the new name back. Fix: a name that the library has is refused.
+/// moved all partitions under the new name back. Fix: a name that the library has is refused. Bug:
+/// CREATE TABLE succeeded where one of both has partitions. Cause: it asked for the exact name of
+/// each table of the library. Fix: it asks for all of the table's.
 pub(super) fn lost_tables_keep_their_rows(server: &Server) -> Result<()> {
     server.sql(
         "CREATE TABLE whole (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY RANGE (id) \
@@ -102,6 +106,12 @@ pub(super) fn lost_tables_keep_their_rows(server: &Server) -> Result<()> {
     )?;
     for name in ["lost", "plain"] {
         let is_done = without_definition(server, name, || {
+            let create = format!("CREATE TABLE {name} (id INT PRIMARY KEY) ENGINE=Terrace");
+            for parts in ["", "PARTITION BY RANGE (id) (PARTITION px VALUES LESS THAN (9))"] {
+                if server.sql(&format!("{create} {parts}"), "test").is_ok() {
+                    bail!("beside the lost definition of {name} there is a new one: {parts}");
+                }
+            }
             let renames = format!("RENAME TABLE fine TO other, whole TO {name}");
             Ok(server.sql(&renames, "test").is_ok()
                 || server.sql("SELECT id FROM fine", "test").is_err()
@@ -118,17 +128,19 @@ pub(super) fn lost_tables_keep_their_rows(server: &Server) -> Result<()> {
     server.sql("DROP TABLE whole, lost, plain, fine", "test").map(drop)
 }
 
-/// Does something while the definition of a table is not there.
+/// Does something while the definition of a table is not there. Its list of partitions stays.
 fn without_definition<T>(
     server: &Server,
     table: &str,
     act: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     let file = server.data().join("test").join(table).with_extension("frm");
-    let aside = file.with_extension("aside");
+    let (aside, list) = (file.with_extension("aside"), file.with_extension("par"));
+    let listed = fs::read(&list).ok();
     fs::rename(&file, &aside).context("losing a definition")?;
     let done = act()?;
     fs::rename(&aside, &file).context("finding a definition")?;
+    listed.map_or(Ok(()), |listed| fs::write(&list, listed)).context("finding a list")?;
     Ok(done)
 }
 
@@ -188,14 +200,96 @@ pub(super) fn a_partition_is_left(server: &Server) -> Result<()> {
     fs::remove_file(server.data().join("test/listed#P#p9.frm")).context("leaving a partition")
 }
 
+/// Bug: a copy of a child whose foreign keys could not get its name left the old rows under a
+/// hidden name, and no table. Cause: the copy had the name in the library, so the way back was
+/// refused. Fix: it gets its hidden name back.
+pub(super) fn keys_do_not_follow(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE up (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO up VALUES (1); \
+         CREATE TABLE down (a INT, KEY (a), FOREIGN KEY (a) REFERENCES up (id)) ENGINE=Terrace; \
+         INSERT INTO down VALUES (1)",
+        "test",
+    )?;
+    let mut session = Session::open(server, "test")?;
+    // The second rename of the copy makes the first one durable.
+    holds.next("definition")?;
+    session.send("ALTER TABLE down ADD COLUMN b INT, ALGORITHM=COPY")?;
+    holds.has_come("definition")?;
+    holds.next("refuse-keys")?;
+    holds.go("definition")?;
+    let said = session.answer()?;
+    let rows = server.sql("SELECT * FROM down", "test")?;
+    if !said.contains("ERROR") || rows != "1\n" {
+        bail!("a copy whose keys could not be written: {said}, and the rows {rows}");
+    }
+    server.sql("DROP TABLE down, up", "test").map(drop)
+}
+
+/// Tables whose definitions are lost, and for each one that is renamed to its name.
+const REFUSED: [[&str; 2]; 2] = [["near", "far"], ["nearer", "farther"]];
+
+/// Bug: a kill in a RENAME to the name of a lost table with partitions moved these to the other
+/// name. Cause: the recovery took back what had not begun, and was not refused. Fix: it is refused.
+/// These are held where they are refused.
+pub(super) fn renames_are_refused(server: &Server, holds: &Holds) -> Result<Vec<Session>> {
+    let make = |name: &str, parts: &str| {
+        format!("CREATE TABLE {name} (id INT PRIMARY KEY) ENGINE=Terrace {parts};")
+    };
+    let of =
+        |name: &str| format!("PARTITION BY RANGE (id) (PARTITION {name} VALUES LESS THAN (20))");
+    let rows = "INSERT INTO near VALUES (1); INSERT INTO far VALUES (2); \
+                INSERT INTO nearer VALUES (3); INSERT INTO farther VALUES (4); FLUSH TABLES";
+    let tables = [make("near", ""), make("far", &of("p0")), make("nearer", &of("p1"))];
+    server.sql(&format!("{}{}{rows}", tables.concat(), make("farther", &of("p2"))), "test")?;
+    let mut held = Vec::new();
+    for [from, to] in REFUSED {
+        let file = server.data().join("test").join(to).with_extension("frm");
+        fs::rename(&file, file.with_extension("aside")).context("losing a definition")?;
+        held.push(Session::open(server, "test")?);
+        holds.next("taken")?;
+        held.last_mut().context("it is open")?.send(&format!("RENAME TABLE {from} TO {to}"))?;
+        holds.has_come("taken")?;
+    }
+    Ok(held)
+}
+
+/// Bug: a power cut behind a start left a renamed table without a definition. Cause: a kill before
+/// had come before the sync of the definition, and the start forgot the rename without one. Fix: it
+/// syncs first, and keeps what it cannot sync. Returns the server behind the cut.
+pub(super) fn a_start_cannot_sync(
+    holds: &Holds,
+    start: impl Fn() -> Result<Server>,
+) -> Result<Server> {
+    holds.is_so("unsynced", true)?;
+    let server = start()?;
+    let file = |name: &str| server.data().join("test").join(name).with_extension("frm");
+    let (before, behind) = (file("soon"), file("later"));
+    server.kill()?;
+    fs::rename(behind, before).context("taking a definition back")?;
+    holds.is_so("unsynced", false)?;
+    let server = start()?;
+    for [_, lost] in REFUSED {
+        let file = server.data().join("test").join(lost).with_extension("frm");
+        fs::rename(file.with_extension("aside"), file).context("finding a definition")?;
+    }
+    Ok(server)
+}
+
 /// Behind a kill.
 pub(super) fn renames_are_forgotten(server: &Server) -> Result<()> {
     let rows = server.sql(
-        "SELECT id FROM early; SELECT id FROM late; SELECT id FROM first; SELECT id FROM second",
+        "SELECT id FROM early; SELECT id FROM late; SELECT id FROM first; SELECT id FROM second; \
+         SELECT id FROM later",
         "test",
     )?;
+    let refused = "SELECT id FROM near; SELECT id FROM far; SELECT id FROM nearer; \
+                   SELECT id FROM farther; DROP TABLE near, far, nearer, farther";
+    let of_refused = server.sql(refused, "test").context("tables of RENAMEs that were refused")?;
+    if of_refused != "1\n2\n3\n4\n" {
+        bail!("behind RENAMEs that were refused the tables have the rows {of_refused}");
+    }
     let log = fs::read_to_string(server.log()).context("reading the error log")?;
-    if rows != "2\n1\n2\n1\n" || log.contains("cannot rename table") {
+    if rows != "2\n1\n2\n1\n3\n" || log.contains("cannot rename table") {
         bail!("a rename from before the kill was tried once more: rows {rows}");
     }
     let named = |partition: &str| log.contains(&format!("table test/{partition} has no such"));
@@ -204,5 +298,5 @@ pub(super) fn renames_are_forgotten(server: &Server) -> Result<()> {
     }
     server.sql("DROP TABLE `#mysql50#listed#P#p9`", "test")?;
     server.sql("DROP TABLE listed", "test")?;
-    server.sql("DROP TABLE early, late, another, first, second", "test").map(drop)
+    server.sql("DROP TABLE early, late, another, first, second, later", "test").map(drop)
 }
