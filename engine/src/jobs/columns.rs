@@ -17,7 +17,7 @@ use crate::os::time;
 use crate::read::view::View;
 use crate::sstable::Extent;
 use crate::table::{Change, DrainRound, Shared, TableCore};
-use crate::version::{Edit, Op, Version};
+use crate::version::{Edit, Op, Room, Version};
 
 /// A column that was merged with level 1, short of its edit.
 pub(super) struct Drained<'a> {
@@ -60,6 +60,16 @@ pub(super) struct DrainSize {
     /// Bytes that a job merges, beyond which no more columns are added to it.
     pub(super) budget: u64,
     pub(super) shape: Shape,
+    /// Operations that its edit has already.
+    pub(super) ops: usize,
+}
+
+impl DrainSize {
+    /// What is left of it beside a column.
+    pub(super) fn beside(&self, column: &Drained<'_>) -> DrainSize {
+        let budget = self.budget.saturating_sub(column.bytes());
+        DrainSize { budget, ops: self.ops + column.done.edit.ops.len(), ..*self }
+    }
 }
 
 /// Runs a drain at ever smaller sizes, as long as the disk has no room for it.
@@ -67,7 +77,7 @@ pub(super) fn drain_in_room<T>(
     ctx: &JobContext,
     mut drain: impl FnMut(&DrainSize) -> Result<T>,
 ) -> Result<T> {
-    let mut size = DrainSize { budget: drain_budget(ctx), shape: ctx.shape() };
+    let mut size = DrainSize { budget: drain_budget(ctx), shape: ctx.shape(), ops: 0 };
     for _ in 0..MOST_QUARTERINGS {
         match drain(&size) {
             Err(e) if e.kind() == ErrorKind::Full => {}
@@ -99,14 +109,20 @@ pub(super) fn merge(
     view: &View,
     plan: &DrainPlan,
     (horizon, busy): (&Horizon, &[ClaimedKeys]),
-    (shape, has_deletes): (&Shape, bool),
+    (size, has_deletes): (&DrainSize, bool),
 ) -> Result<Done> {
     debug_assert!(
         !busy.iter().any(|claim| claim.has(plan.sublevel, &plan.reach)) || plan.inputs.is_empty(),
         "a drain merges with nothing that a compaction works on"
     );
     let (cache, zones) = (&ctx.shared.cache, &ctx.shared.zones);
-    let run = |room| compaction::drain(view, (plan, busy), (&ctx.set, room), cache, horizon, shape);
+    let run = |room| {
+        // Without room for the edit all would be in vain. It is not kept.
+        let frees = room != DrainRoom::Ordinary || zones.serves_freeing();
+        let edit_room = if frees { Room::Freeing } else { Room::Ordinary };
+        ctx.set.look_for_room(edit_bytes(plan, size), edit_room)?;
+        compaction::drain(view, (plan, busy), (&ctx.set, room), cache, horizon, &size.shape)
+    };
     let is_full = |done: &Result<Done>| done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full);
     let (interval, upto, drained) =
         (&plan.column.interval, plan.column.upto, &view.version.drained);
@@ -134,6 +150,19 @@ pub(super) fn merge(
     Ok(done)
 }
 
+/// Bytes of an operation beside its keys, at most as a rule.
+const OPERATION: usize = 128;
+
+/// About the bytes of the edit that is to come.
+fn edit_bytes(plan: &DrainPlan, size: &DrainSize) -> u64 {
+    let read = plan.inputs.iter().map(|extent| u64::from(extent.meta().location.len));
+    let written = read.sum::<u64>() + plan.level0_bytes + plan.run_bytes;
+    // The last extent, and what rises D.
+    let ops = written as usize / size.shape.extent_bytes + plan.inputs.len() + size.ops + 2;
+    let KeyInterval { start, end } = &plan.reach;
+    (ops * (OPERATION + start.len() + end.as_ref().map_or(0, Vec::len))) as u64
+}
+
 /// What came of keys that were drained out of turn.
 #[derive(Debug)]
 pub(super) struct OutOfTurn {
@@ -150,7 +179,7 @@ pub(super) fn drain_out_of_turn(
     ctx: &JobContext,
     (table, change): (&Arc<TableCore>, Change<'_>),
     (interval, floor): (KeyInterval, Lsn),
-    shape: &Shape,
+    size: &DrainSize,
 ) -> Result<Option<OutOfTurn>> {
     let from = time::now();
     let before = ctx.set.store().bytes_written();
@@ -163,10 +192,10 @@ pub(super) fn drain_out_of_turn(
         let busy = ctx.claims.of(table.id());
         let plan = {
             let _guard = pin();
-            compaction::plan_keys(&view, (interval, upto), shape, &busy)?
+            compaction::plan_keys(&view, (interval, upto), &size.shape, &busy)?
         };
         let Some(plan) = plan else { return Ok(None) };
-        let done = merge(ctx, &view, &plan, (&horizon, &busy), (shape, true))?;
+        let done = merge(ctx, &view, &plan, (&horizon, &busy), (size, true))?;
         (plan, done)
     };
     let interval = plan.column.interval.clone();

@@ -149,8 +149,7 @@ impl Drain {
             Next::RoundOver(again) => return Ok(Outcome::did(again)),
             Next::Nothing => return Ok(Outcome::NOTHING),
         };
-        let mut left =
-            DrainSize { budget: size.budget.saturating_sub(columns[0].bytes()), ..*size };
+        let mut left = size.beside(&columns[0]);
         for table in others {
             if columns.len() == MOST_TABLES {
                 break;
@@ -163,7 +162,7 @@ impl Drain {
             let Some(change) = table.try_change() else { continue };
             match next_column(ctx, (table, change), (floor, &horizon), &left) {
                 Ok(Next::Column(column)) => {
-                    left.budget = left.budget.saturating_sub(column.bytes());
+                    left = left.beside(&column);
                     columns.push(column);
                 }
                 Ok(_) => {}
@@ -187,7 +186,7 @@ fn next_column<'a>(
     ctx: &JobContext,
     (table, mut change): (&'a Arc<TableCore>, Change<'a>),
     (floor, horizon): (Lsn, &Horizon),
-    DrainSize { budget, shape }: &DrainSize,
+    size: &DrainSize,
 ) -> Result<Next<'a>> {
     if table.check().is_err() {
         return Ok(Next::Nothing);
@@ -199,7 +198,7 @@ fn next_column<'a>(
     let from = (change.round.cursor.as_slice(), upto);
     let next = {
         let _guard = pin();
-        compaction::plan_drain(&view, from, *budget, shape, &busy)?
+        compaction::plan_drain(&view, from, size.budget, &size.shape, &busy)?
     };
     let plan = match next {
         NextDrain::Column(plan) => plan,
@@ -220,7 +219,7 @@ fn next_column<'a>(
     debug_assert!(plan.column.upto <= floor, "what is drained is at or below the floor");
     debug_assert!(plan.column.upto < view.drains_below(), "a pending run stays above D");
     debug_assert!(plan.reach.covers(&plan.column.interval), "a drain reaches over its column");
-    let done = columns::merge(ctx, &view, &plan, (horizon, &busy), (shape, false))?;
+    let done = columns::merge(ctx, &view, &plan, (horizon, &busy), (size, false))?;
     drop(view);
     Ok(Next::Column(Box::new(Drained { table, change, plan, done, is_in_turn: true })))
 }

@@ -169,7 +169,7 @@ fn drain_span(
     let has_ranges =
         || level0.tombstones.has_undrained_in(&interval, upto, &table.view().version.drained);
     if column.deleted * share >= column.keys.max(1) || (column.keys == 0 && has_ranges()) {
-        let done = drain_out_of_turn(ctx, (table, change), (interval, floor), &size.shape)?;
+        let done = drain_out_of_turn(ctx, (table, change), (interval, floor), size)?;
         let Some(done) = done else { return Ok(Outcome::NOTHING) };
         ctx.metrics.tombstone_drains.add(1);
         outcome.pruned = done.level0_bytes;
@@ -266,7 +266,7 @@ fn drain_for(
     }
     let end = front.last.as_deref().map(after).or_else(|| rest.end.clone());
     let interval = KeyInterval { start: rest.start.clone(), end };
-    let done = drain_out_of_turn(ctx, (table, change), (interval, floor), &size.shape)?;
+    let done = drain_out_of_turn(ctx, (table, change), (interval, floor), size)?;
     let Some(done) = done else { return Ok(Outcome::NOTHING) };
     request.count(1, 0);
     let stage = match done.interval.end {

@@ -518,6 +518,38 @@ fn a_compaction_without_room_for_its_edit_writes_nothing() {
     assert!(run().unwrap().did && ctx.set.store().bytes_written() > before);
 }
 
+/// Bug: on a full disk a drain was made whose edit found no room in the journal, again and again,
+/// each time in vain. Cause: the room was looked for once all was written. Fix: it is looked for
+/// before, for all columns of the drain.
+#[test]
+fn a_drain_without_room_for_its_edit_writes_nothing() {
+    let machine = Machine::with_files();
+    let db = large_and_small(&machine, &[]);
+    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    for name in (0..16).map(|n| format!("t{n}")) {
+        let rows = db.table(&name).unwrap();
+        (0..4).map(|n| row(n, 0)).for_each(|(key, value)| rows.put(&key, &value).unwrap());
+        // A drain of deletes has the reserves.
+        rows.delete_range(..row(1, 0).0).unwrap();
+        assert!(freeze(ctx, &table_called(ctx, &name)));
+    }
+    while run(scheduler, JobKind::MergeMemtables) {}
+    let mut held = leave_no_edit(&machine, &ctx.set);
+    ctx.shared.zones.set_freeing_only(true);
+    let mut in_vain = 0;
+    loop {
+        let before = ctx.set.store().bytes_written();
+        match scheduler.jobs.drain.step(ctx) {
+            Ok(outcome) => break assert!(outcome.drained.is_some()),
+            Err(full) => assert!(full.to_string().contains("journal"), "{full}"),
+        }
+        assert_eq!(ctx.set.store().bytes_written(), before, "it wrote in vain");
+        in_vain += 1;
+        held.pop().unwrap();
+    }
+    assert!(in_vain > 1, "all had room");
+}
+
 /// Bug: on a full disk tables could not be dropped while compactions ran. Cause: each kept the room
 /// of its edit, out of the journal's reserve, as long as it ran. Fix: it looks for it, and keeps
 /// none.

@@ -55,6 +55,16 @@ impl VersionSet {
         Ok(EditReservation { set: self, bytes })
     }
 
+    /// Looks for space for edits of `bytes`, and keeps none.
+    ///
+    /// # Errors
+    ///
+    /// As [`VersionSet::reserve_edits`].
+    pub(crate) fn look_for_room(&self, bytes: u64, room: Room) -> Result<()> {
+        let Changing { mut writer, _inside } = self.lock_for_change()?;
+        self.find_room(&mut writer, bytes, room)
+    }
+
     /// The reservation's part for `edit` is used up: its append follows.
     pub(super) fn spend(writer: &mut Writer, reservation: &mut EditReservation<'_>, edit: &Edit) {
         let len = Journal::len_of(edit);
