@@ -37,7 +37,7 @@ use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::without_deadline;
 use crate::pm::alloc::{ZONE_HEADER, ZonePool};
 use crate::read::view::TicketLsn;
-use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
+use crate::table::{Applying, Joined, NewRun, Pinned, Shared, TableBatch};
 use crate::version::{EditReservation, Level};
 
 pub(crate) use locks::{
@@ -454,7 +454,11 @@ fn append(
     let locks = locks::encode(locker, &batch, &runs, targets, &shared.cache)?;
     let beside = record_len(id.len(), 8) + locks::stored_len(&locks);
     check_room(shared, locks.len(), beside)?;
-    let rest = shared.rest_of(&batch, &runs, beside);
+    // What a promotion prepares goes to extents: its region may be smaller than the writer's was.
+    let rest = match Applying::is_inside() {
+        true => Some(batch.without_rows()),
+        false => shared.rest_of(&batch, &runs, beside),
+    };
     let small = rest.as_ref().unwrap_or(&batch);
     let to_come = NewRun::to_come(&runs, rest.as_ref().map(|_| &batch));
     let largest = shared.zones.geometry().largest_zone();

@@ -165,3 +165,29 @@ fn row_locks_of_a_promotion_stay_row_locks_as_those_of_an_opening() {
     let promoted = node.promote().unwrap();
     assert_eq!(promoted.list_prepared().len(), 2);
 }
+
+/// Bug: a standby with a smaller region than the writer's was not promoted while more was prepared
+/// than a quarter of its own region. Cause: a promotion prepared rows in the region, as a user's
+/// transaction does. Fix: it writes them to extents.
+#[test]
+fn a_promotion_prepares_more_than_its_region_may_keep() {
+    const PREPARES: u8 = 4;
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let options = Options::new().pm_size(64 << 20).stepped();
+    let db = options.object_store(server.url()).share(true).open(dir.path().join("writer"));
+    let db = db.unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..PREPARES {
+        let txn = db.begin().unwrap();
+        (0..20).for_each(|row| txn.put(&table, [n, row], vec![n; 16 << 10]).unwrap());
+        txn.prepare([n]).unwrap();
+    }
+    while db.step().unwrap() {}
+    let promoted = standby(&server, dir.path()).promote().unwrap();
+    assert_eq!(promoted.list_prepared().len(), usize::from(PREPARES));
+    for n in 0..PREPARES {
+        promoted.commit_prepared([n]).unwrap();
+    }
+    let table = promoted.existing_table("t").unwrap();
+    assert_eq!(table.iter().count(), 20 * usize::from(PREPARES));
+}
