@@ -21,7 +21,7 @@ use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId, decode_end, 
 use crate::engine::Database;
 use crate::memtable::{Record, encode_record};
 use crate::table::{Table, WriteBatch};
-use crate::txn::{PreparedInfo, Transaction};
+use crate::txn::{Isolation, PreparedInfo, Transaction, TxnOptions};
 
 /// Before the name of one: what it is.
 const HEAD: &[u8] = b"prepared/";
@@ -283,8 +283,10 @@ impl FollowedPrepares {
             if self.prepared.contains(id) {
                 continue;
             }
-            // Rows that were written lie in ranges that are locked, or are locked one by one.
-            let txn = db.begin()?;
+            // Rows that were written lie in ranges that are locked, or are locked one by one. The
+            // writer had the locks, so there is no snapshot to compare rows with.
+            let unread = TxnOptions::new().isolation(Isolation::ReadCommitted);
+            let txn = db.begin_with(unread)?;
             let mut bytes = Vec::new();
             // The loop replays the records in memory first, then the spilled rows: these are newer
             // than the range deletes among the records.
