@@ -165,6 +165,9 @@ impl Shared {
         of: Option<&Arc<TicketLsn>>,
         loaded: &[bool],
     ) {
+        if !self.unshipped.has_room() {
+            return;
+        }
         for (n, Joined { core, run }) in joined.iter().enumerate() {
             let (rows, lsn) = (run.extents.clone(), Arc::clone(of.unwrap_or(&run.lsn)));
             let loaded = loaded.get(n).is_some_and(|loaded| *loaded);

@@ -334,7 +334,8 @@ impl Drop for Applying {
 // Thread safety: any thread may call any method; the lock is held for a few instructions.
 //
 // Invariant: a run is here from before its commit has its ticket until the store has the commit,
-// unless the commit is withdrawn.
+// unless the commit is withdrawn, or too much waited then. A store that is away stops no compaction
+// from giving space back.
 
 /// What a commit has written to a table, in extents.
 #[derive(Clone, Debug)]
@@ -347,25 +348,44 @@ pub(crate) struct UnshippedRun {
     pub(super) lsn: Arc<TicketLsn>,
 }
 
+/// While so many bytes of runs wait, those of a further commit are not kept.
+const MOST_UNSHIPPED: u64 = 1 << 30;
+const STEPPED_UNSHIPPED: u64 = 8 << 20;
+
 /// Those of one database, by the runs' numbers.
-#[derive(Debug, Default)]
-pub(crate) struct UnshippedRuns(Mutex<BTreeMap<u64, UnshippedRun>>);
+#[derive(Debug)]
+pub(crate) struct UnshippedRuns {
+    runs: Mutex<BTreeMap<u64, UnshippedRun>>,
+    most: u64,
+}
 
 impl UnshippedRuns {
+    /// None. Steps come in their turn if they are `stepped`.
+    pub(crate) fn new(stepped: bool) -> UnshippedRuns {
+        let most = if stepped { STEPPED_UNSHIPPED } else { MOST_UNSHIPPED };
+        UnshippedRuns { runs: Mutex::default(), most }
+    }
+
+    /// Whether those of one more commit are kept. Otherwise a checkpoint ships it.
+    pub(super) fn has_room(&self) -> bool {
+        let runs = self.runs.lock();
+        runs.values().map(|run| run.rows.bytes() + run.rows.referred()).sum::<u64>() < self.most
+    }
+
     pub(super) fn add(&self, id: u64, run: UnshippedRun) {
         debug_assert!(run.lsn.get().is_none(), "runs are here before their commit has its ticket");
-        self.0.lock().insert(id, run);
+        self.runs.lock().insert(id, run);
     }
 
     /// A commit was withdrawn.
     pub(super) fn forget(&self, ids: impl Iterator<Item = u64>) {
-        let mut runs = self.0.lock();
+        let mut runs = self.runs.lock();
         ids.for_each(|id| drop(runs.remove(&id)));
     }
 
     /// The runs with these numbers; `None` if one of them is not here.
     pub(crate) fn get(&self, ids: &[u64]) -> Option<Vec<UnshippedRun>> {
-        let runs = self.0.lock();
+        let runs = self.runs.lock();
         ids.iter().map(|id| runs.get(id).cloned()).collect()
     }
 
@@ -373,7 +393,7 @@ impl UnshippedRuns {
     pub(crate) fn forget_below(&self, lsn: Lsn) {
         // What is dropped gives space back, outside of the lock.
         let mut gone = Vec::new();
-        let mut runs = self.0.lock();
+        let mut runs = self.runs.lock();
         runs.retain(|_, run| {
             let is_kept = run.lsn.get().is_none_or(|own| own >= lsn);
             if !is_kept {

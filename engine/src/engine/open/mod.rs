@@ -361,7 +361,7 @@ impl Opening<'_> {
         let shared = Shared {
             set: Arc::clone(&set),
             gate: Arc::clone(set.store().gate()),
-            unshipped: UnshippedRuns::default(),
+            unshipped: UnshippedRuns::new(self.options.stepped),
             ended_runs: Mutex::default(),
             region,
             zones,

@@ -9,8 +9,8 @@ use crate::common::alone;
 use crate::common::cuts::PATH;
 use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{
-    Database, Durability, Existing, Follower, ObjectServer, Result, TableOptions, TxnOptions,
-    WriteBatch,
+    Database, Durability, Existing, Follower, ObjectServer, Result, StoreFault, TableOptions,
+    TxnOptions, WriteBatch,
 };
 
 /// A large commit of some kind.
@@ -186,4 +186,35 @@ fn a_reader_that_loses_its_power_between_parts_goes_on() {
         assert_eq!(shown(&follower), after, "{what}");
         assert_eq!(follower.database().unwrap().verify().unwrap().damages, []);
     }
+}
+
+/// Bug: while the store was away, compactions and truncations gave nothing back, until the disk was
+/// full. Cause: the runs of all large commits were kept for the shipper, which held their extents.
+/// Fix: beyond a bound those of further commits are not kept. A checkpoint ships them.
+#[test]
+fn runs_that_wait_for_the_store_have_a_bound() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = begun(&Machine::with_files(), &server, None);
+    let follower = follow(&Machine::with_files(), &server, None);
+    catch_up(|| follower.step()).unwrap();
+    server.always(Some(StoreFault::Throttle));
+    let (_, batch) = LARGE[2];
+    for round in 0..20 {
+        batch(&db, round).unwrap();
+        db.truncate_table("remote").unwrap();
+        (0..20).for_each(|_| drop(db.step()));
+    }
+    let bytes = db.stats().disk.extent_bytes;
+    // Each round has written 1.8 MB.
+    assert!((4 << 20..16 << 20).contains(&bytes), "{bytes} bytes");
+    batch(&db, 77).unwrap();
+    server.always(None);
+    settle(|| db.step());
+    let bytes = db.stats().disk.extent_bytes;
+    assert!(bytes < 4 << 20, "{bytes} bytes");
+    let expected = content(&db).unwrap();
+    catch_up(|| follower.step()).unwrap();
+    assert_eq!(shown(&follower), expected);
+    assert_eq!(content(&taken_over(&server)).unwrap(), expected);
 }
