@@ -24,6 +24,11 @@ use crate::os::time;
 pub(super) const STARTING: &str = "starting-";
 pub(super) const TAKEOVER: &str = "takeover-";
 
+/// Whether no user has given a name.
+pub(super) fn is_own_name(name: &str) -> bool {
+    name.starts_with(STARTING) || name.starts_with(TAKEOVER)
+}
+
 /// A reader that its user has named says how far it is so often, if it has news.
 const NEWS: Duration = Duration::from_secs(10);
 
@@ -63,8 +68,7 @@ impl Registration {
         (named, nonce): (Option<&str>, [u8; 16]),
         is_stepped: bool,
     ) -> Result<Registration> {
-        if let Some(name) = named.filter(|it| it.starts_with(STARTING) || it.starts_with(TAKEOVER))
-        {
+        if let Some(name) = named.filter(|name| is_own_name(name)) {
             return Err(Error::invalid(format!(
                 "a follower cannot be named {name:?}: names that begin with {STARTING:?} or \
                  {TAKEOVER:?} are Terrace's own"

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::log::{FollowerPlace, SharedLog};
 use super::open_log;
+use super::registration::is_own_name;
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::engine::Engine;
@@ -101,7 +102,8 @@ pub(super) fn shared_status(url: &str, options: &Options) -> Result<SharedStatus
     }
     let lost = || "an opening of which the claim is lost".to_string();
     let writer = log.claim(end.claim)?.map_or_else(lost, |claim| claim.to_string());
-    let followers = log.registered(&log.read_register()?.0)?.into_iter();
+    let registered = log.registered(&log.read_register()?.0)?.into_iter();
+    let followers = registered.filter(|(name, _)| !is_own_name(name));
     let followers = followers.map(|(name, FollowerPlace { entry, base, .. })| RegisteredFollower {
         name,
         entry,
