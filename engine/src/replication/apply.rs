@@ -36,7 +36,7 @@ use crate::version::{Manifest, Op};
 pub(super) use position::{BASE, LogPosition, ROW};
 use position::{LOG, named_in, table_key};
 
-/// Groups are applied together up to so many bytes.
+/// Groups are applied together below so many bytes. One that has as many is applied alone.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// What became of an entry.
@@ -385,6 +385,12 @@ impl Applier {
         }
         let mut batch = WriteBatch::new();
         for group in news() {
+            let bytes: usize = group.parts.iter().map(Vec::len).sum();
+            let waiting = batch.stored_bytes() + self.prepares.fresh_bytes();
+            // The operands of a key in a batch become one record, which has a limit.
+            if waiting > 0 && waiting + bytes >= BATCH_BYTES {
+                self.commit(std::mem::take(&mut batch))?;
+            }
             if group.kind == GroupKind::Prepared {
                 self.prepares.add(self.with_own_tables(group.records())?, None);
                 self.position.lsn = group.lsn;
@@ -397,9 +403,6 @@ impl Applier {
             }
             group.records().try_for_each(|record| self.add(&mut batch, record))?;
             self.position.lsn = group.lsn;
-            if batch.stored_bytes() + self.prepares.fresh_bytes() >= BATCH_BYTES {
-                self.commit(std::mem::take(&mut batch))?;
-            }
         }
         self.commit(batch)
     }

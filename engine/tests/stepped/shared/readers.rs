@@ -12,7 +12,7 @@ use super::{
 use crate::common::cuts::PATH;
 use crate::common::{alone, tiny, wait_until};
 use terrace::testing::{HandClock, Machine, Survive};
-use terrace::{Database, Durability, Follower, ObjectServer, Options};
+use terrace::{Database, Durability, Follower, ObjectServer, Options, TableOptions};
 
 const PLACE: &str = "/follower";
 
@@ -296,6 +296,40 @@ fn the_status_of_a_store_lists_followers_that_users_have_named() {
     let followers = reader().shared_status(server.url()).unwrap().followers;
     let names: Vec<String> = followers.into_iter().map(|one| one.name).collect();
     assert_eq!(names, ["reports"]);
+}
+
+/// Bug: followers and standbys stopped at an entry for ever, and no takeover was possible. Cause: a
+/// reader put several commits into a batch until that had 256 KiB. A batch makes one record of the
+/// operands of a key, and one beyond 1 MiB was refused. Fix: several commits have less together.
+#[test]
+fn operands_of_one_key_in_several_commits_are_applied() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let sized = || of_machine(&Machine::with_files(), None).pm_size(16 << 20);
+    let db = sized().object_store(server.url()).share(true).open(PATH).unwrap();
+    let most = TableOptions::new().merge_operator(terrace::operators::MAX);
+    let table = db.create_table("most", most).unwrap();
+    settle(|| db.step());
+    let follower = sized().follow(server.url(), "/follower").unwrap();
+    let standby = sized().standby(server.url(), "/standby").unwrap();
+    catch_up(|| follower.step()).unwrap();
+    catch_up(|| standby.step()).unwrap();
+    let entries = || server.names().into_iter().filter(|it| it.contains("/log/")).count();
+    let before = entries();
+    table.merge("k", vec![1; 200 << 10]).unwrap();
+    table.merge("k", vec![2; 900 << 10]).unwrap();
+    // No checkpoint follows, which readers would start from.
+    while entries() == before {
+        db.step().unwrap();
+    }
+    assert_eq!(db.stats().share.unwrap().lag_commits, 0, "one segment has both");
+    let expected = content(&db).unwrap();
+    catch_up(|| follower.step()).unwrap();
+    assert_eq!(content(&follower.database().unwrap()).unwrap(), expected);
+    let second = sized().open_shared(server.url(), PATH).unwrap();
+    assert_eq!(content(&second).unwrap(), expected);
+    let third = standby.promote().unwrap();
+    assert_eq!(content(&third).unwrap(), expected);
 }
 
 /// Of an idle follower, by the clock: at most two requests a second.
