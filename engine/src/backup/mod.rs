@@ -161,7 +161,8 @@ impl BackupSet {
     }
 
     /// Deletes backup `number`, and gives space back that no other one needs, as far as it lies at
-    /// the ends of files; the rest is for later backups.
+    /// the ends of files; the rest is for later backups. A damaged one can be deleted, too: while
+    /// it is there, the set takes no backup.
     ///
     /// # Errors
     ///
@@ -170,7 +171,7 @@ impl BackupSet {
     pub fn delete(&self, number: u64) -> Result<()> {
         match self.bucket()? {
             Some(bucket) => bucket.delete(number),
-            None => Set::open_to_write(&self.path, &self.options)?.delete(number),
+            None => Set::open_to_delete(&self.path, &self.options)?.delete(number),
         }
     }
 

@@ -56,8 +56,6 @@ pub(super) struct Set {
 /// A set to write to.
 pub(super) struct Writing {
     set: Set,
-    /// Of its backups, ascending.
-    numbers: Vec<u64>,
     /// The greatest that a backup ever had; 0 if there was none.
     last_number: u64,
     /// What they are of: one, or none yet.
@@ -115,11 +113,11 @@ impl Set {
         Set::locked(files, path, options, OpenHow::ReadOnly)
     }
 
-    /// An existing set, to write to.
-    pub(super) fn open_to_write(path: &Path, options: &Options) -> Result<Writing> {
+    /// An existing set, to delete backups of.
+    pub(super) fn open_to_delete(path: &Path, options: &Options) -> Result<Set> {
         let files = files_of(options);
         check_present(&*files, path)?;
-        Set::locked(files, path, options, OpenHow::OpenOrCreate)?.into_writing()
+        Set::locked(files, path, options, OpenHow::OpenOrCreate)
     }
 
     /// A set to write to, made where there is none.
@@ -158,7 +156,7 @@ impl Set {
         // it, in the operating system's cache alone. What is written from here on rests on both.
         store.sync_names()?;
         let last_number = self.last_number(&numbers)?;
-        Ok(Writing { set: self, numbers, last_number, databases, store, known })
+        Ok(Writing { set: self, last_number, databases, store, known })
     }
 
     /// The greatest number that a backup ever had. What keeps lesser ones is removed. The caller
@@ -191,6 +189,40 @@ impl Set {
     /// The extent files, to read, wherever manifests say that extents are.
     pub(super) fn store(&self) -> Result<Arc<ExtentStore>> {
         ExtentStore::open(Arc::clone(&self.files), &self.path, &[], true)
+    }
+
+    /// Deletes a backup. It reads no manifest before that: one that is damaged can be deleted too.
+    pub(super) fn delete(self, number: u64) -> Result<()> {
+        let (files, path, numbers) = (&*self.files, self.path.as_path(), self.numbers()?);
+        let file = Manifest::path(path, number);
+        let sync = || sync_name(files, &file).map_err(|e| Error::io("sync", path, e));
+        sync()?;
+        let is_last = number == self.last_number(&numbers)?;
+        if !numbers.contains(&number) {
+            let path = path.display();
+            return Err(Error::invalid(format!(
+                "there is no backup {number} in {path}; there are {numbers:?}"
+            )));
+        }
+        let kept = Manifest::deleted_path(path, number);
+        let removed = if is_last { files.rename(&file, &kept) } else { files.remove(&file) };
+        removed.map_err(|e| Error::io("remove", &file, e))?;
+        // Durably, before anything that it names is gone (invariant 1).
+        sync()?;
+        if is_last {
+            // Its name alone is needed.
+            let emptied = files.open(&kept, crate::os::OpenHow::Write);
+            emptied.and_then(|file| file.set_len(0)).unwrap_or(());
+        }
+        self.give_back_unnamed();
+        Ok(())
+    }
+
+    /// Gives back all that no manifest names, after a call that failed or deleted a backup. The
+    /// outcome of that stands whether space is given back or not; the next call gives it back.
+    fn give_back_unnamed(self) {
+        let given = self.into_writing().and_then(|left| left.store.give_back_all());
+        given.map(drop).unwrap_or(());
     }
 
     /// Checks manifests, and every extent once.
@@ -255,41 +287,11 @@ impl Writing {
         Ok(())
     }
 
-    /// Gives back all that no manifest names, after a call that failed or deleted a backup. The
-    /// outcome of that stands whether space is given back or not; the next call gives it back.
+    /// As [`Set::give_back_unnamed`], after a call that failed.
     pub(super) fn give_back_unnamed(self) {
         let Writing { set, store, .. } = self;
         // The files of the store must not stay open: a file that is removed keeps its space.
         drop(store);
-        let given = set.into_writing().and_then(|left| left.store.give_back_all());
-        given.map(drop).unwrap_or(());
-    }
-
-    /// Deletes a backup.
-    pub(super) fn delete(self, number: u64) -> Result<()> {
-        let (files, path) = (&*self.set.files, self.set.path.as_path());
-        let (numbers, last_number) = (&self.numbers, self.last_number);
-        if !numbers.contains(&number) {
-            let path = path.display();
-            return Err(Error::invalid(format!(
-                "there is no backup {number} in {path}; there are {numbers:?}"
-            )));
-        }
-        let file = Manifest::path(path, number);
-        let kept = Manifest::deleted_path(path, number);
-        let removed = match number == last_number {
-            true => files.rename(&file, &kept),
-            false => files.remove(&file),
-        };
-        removed.map_err(|e| Error::io("remove", &file, e))?;
-        // Durably, before anything that it names is gone (invariant 1).
-        self.store.sync_names()?;
-        if number == last_number {
-            // Its name alone is needed.
-            let emptied = files.open(&kept, crate::os::OpenHow::Write);
-            emptied.and_then(|file| file.set_len(0)).unwrap_or(());
-        }
-        self.give_back_unnamed();
-        Ok(())
+        set.give_back_unnamed();
     }
 }

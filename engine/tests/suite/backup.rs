@@ -282,6 +282,44 @@ fn a_number_is_that_of_one_backup_for_ever() {
     }
 }
 
+/// Bug: a set with one damaged manifest took no backup for ever, and deleted none, not even that
+/// one. Cause: a deletion read all manifests first. Fix: it reads none before one is gone.
+#[test]
+fn a_damaged_backup_is_deleted() {
+    for damaged in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, to) = (dir.path().join("set"), dir.path().join("new"));
+        let db = tiny().stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        for n in [1, 2] {
+            (0..50u32).for_each(|row| table.put(row.to_be_bytes(), vec![n; 500]).unwrap());
+            rest(&db);
+            assert_eq!(db.backup(&path).unwrap().number, u64::from(n));
+        }
+        let manifest = path.join(format!("backup-{damaged:08}"));
+        let mut bytes = fs::read(&manifest).unwrap();
+        bytes[30] ^= 1;
+        fs::write(&manifest, bytes).unwrap();
+        assert_eq!(db.backup(&path).unwrap_err().kind(), ErrorKind::Corrupt);
+        let set = sets(&path);
+        set.delete(damaged).unwrap();
+        assert!(!manifest.exists());
+        let other = 3 - damaged;
+        let content = restored(&set, other, &to);
+        assert_eq!(content.0["t"].len(), 50);
+        assert!(content.0["t"].values().all(|value| *value == vec![other as u8; 500]));
+        assert_eq!(db.backup(&path).unwrap().number, 3, "no number comes again");
+        assert!(set.verify().unwrap().damages.is_empty());
+        // Beside a damaged one others are deleted too.
+        let manifest = path.join(format!("backup-{other:08}"));
+        fs::write(&manifest, "damaged").unwrap();
+        set.delete(3).unwrap();
+        set.delete(other).unwrap();
+        assert_eq!(db.backup(&path).unwrap().number, 4);
+        assert!(set.verify().unwrap().damages.is_empty());
+    }
+}
+
 /// Options, the blob, tables that were renamed, dropped and truncated; what is prepared is not in
 /// it.
 #[test]
