@@ -276,7 +276,12 @@ impl SalvageReport {
             };
             let writes = Reader::new(head.value).u32().unwrap_or(0);
             let what = format!("prepared transaction \"{}\"", head.key.escape_ascii());
-            let got = format!("neither; its {writes} writes are left out");
+            let got = match region.unread().is_empty() {
+                true => format!("neither; its {writes} writes are left out"),
+                false => format!(
+                    "neither; a commit behind unreadable sectors may have its {writes} writes"
+                ),
+            };
             let found = Mismatch::new("a commit or a rollback", got);
             self.lost.push(region.damage(offset, what, found));
         }
@@ -355,7 +360,10 @@ impl SalvageReport {
         let mut lsns = LsnRanges::default();
         lsns.extend(above.collect::<BTreeSet<_>>());
         if !lsns.is_empty() {
-            let got = "a gap before it: it may never have been committed, and is left out";
+            let got = match has_unread {
+                true => "a gap and unreadable sectors before it: its rows count, and nothing else",
+                false => "a gap before it: it may never have been committed, and is left out",
+            };
             let found = Mismatch::new(format!("all LSNs from {} on", last + 1), got);
             self.lost.push(region.damage(0, format!("LSN {lsns}"), found));
         }
