@@ -10,10 +10,11 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::is_of_node;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::TableOptions;
 use crate::engine::Database;
-use crate::engine::catalog::{READER_POSITION, READER_TABLE};
+use crate::engine::catalog::READER_TABLE;
 use crate::mvcc::pin;
 use crate::table::{BulkLoad, Snapshot, Table, WriteBatch};
 
@@ -175,10 +176,7 @@ impl Database {
         // None is created, dropped or renamed meanwhile.
         let _ddl = shared.ddl.lock();
         let mut names = self.table_names();
-        // Without a position it is a table as others: no follower and no standby keeps its state.
-        if names.iter().any(|name| name == READER_TABLE)
-            && self.existing_table(READER_TABLE)?.get(READER_POSITION)?.is_some()
-        {
+        if is_of_node(self)? {
             names.retain(|name| name != READER_TABLE);
         }
         options.check_named(&names.iter().map(String::as_str).collect::<Vec<_>>())?;

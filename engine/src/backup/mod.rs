@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::Result;
 use crate::base::options::Options;
-use crate::engine::Engine;
+use crate::engine::catalog::{READER_POSITION, READER_TABLE};
 use crate::engine::open::files_of;
+use crate::engine::{Database, Engine};
 use crate::version::Manifest;
 use bucket::BucketSet;
 #[cfg(any(test, feature = "testing"))]
@@ -191,6 +192,13 @@ impl BackupSet {
     fn bucket(&self) -> Result<Option<BucketSet>> {
         bucket::url_of(&self.path).map(|url| BucketSet::open(url, &self.options)).transpose()
     }
+}
+
+/// Whether a database is that of a follower or a standby. Its state lies in a table of a name that
+/// a user may have given, too; without a position it is the user's.
+fn is_of_node(db: &Database) -> Result<bool> {
+    Ok(db.table_names().iter().any(|name| name == READER_TABLE)
+        && db.existing_table(READER_TABLE)?.get(READER_POSITION)?.is_some())
 }
 
 impl Options {

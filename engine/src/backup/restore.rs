@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::is_of_node;
 use super::set::Set;
 use crate::base::error::{Error, ErrorKind, Findings, Mismatch, Result};
 use crate::base::memory::Gauge;
 use crate::base::options::{Making, Options};
 use crate::engine::Database;
+use crate::engine::catalog::READER_TABLE;
 use crate::engine::open::{Content, create_of_extents, end_making};
 use crate::os::Files;
 use crate::sstable::{Extent, ExtentMeta};
@@ -45,6 +47,9 @@ pub(super) fn restore_with(
     // What was made can be opened, and has the last blob.
     let db = Database::open_made(to, &making, made)?;
     let database_id = db.inner.set.database_id();
+    if is_of_node(&db)? {
+        db.drop_table(READER_TABLE)?;
+    }
     if let Some(blob) = &manifest.blob {
         let mut batch = WriteBatch::new();
         batch.set_blob(blob);

@@ -320,6 +320,25 @@ fn a_damaged_backup_is_deleted() {
     }
 }
 
+/// Bug: what was restored from the backup of a node had the node's position, and could not be
+/// shared. Cause: the restore took the node's own table for one of the user. Fix: it leaves out a
+/// table of this name that has a position.
+#[test]
+fn a_restored_database_of_a_node_is_no_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let db = tiny().stepped().open(path("db")).unwrap();
+    db.table("t").unwrap().put("k", "v").unwrap();
+    let own = db.table("terrace-replica").unwrap();
+    own.put("k", "v").unwrap();
+    db.backup(path("set")).unwrap();
+    own.put("position", [1; 24]).unwrap();
+    db.backup(path("set")).unwrap();
+    let names = |number, to: &str| restored(&sets(&path("set")), number, &path(to)).names();
+    assert_eq!(names(1, "one"), ["t", "terrace-replica"], "it is the user's");
+    assert_eq!(names(2, "two"), ["t"]);
+}
+
 /// Options, the blob, tables that were renamed, dropped and truncated; what is prepared is not in
 /// it.
 #[test]

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::base::options::Options;
+use crate::engine::catalog::READER_POSITION;
 
 fn database(dir: &Path, name: &str) -> Database {
     Options::new().pm_size(4 << 20).open(dir.join(name)).unwrap()
