@@ -101,6 +101,9 @@ bool ha_terrace::needs_layout(TABLE *form)
   return is_needed;
 }
 
+/* Where the copy of a table keeps the name of that table. Its key begins as a counter's. */
+static const char COPY_OF[] = {0, 3};
+
 /* Writes what a table that was created keeps beside its rows. */
 int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO *info)
 {
@@ -117,6 +120,11 @@ int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO
   // that loses it in a power cut has no rows, and its opening begins it anew.
   if (!error && needs_layout(form) && !info->tmp_table())
     error = opened->set_layout(ha_thd(), Layout::of(form), TERRACE_RELAXED);
+  const Bytes copied = is_copy(name) && !form->part_info ? altered_table(ha_thd()) : Bytes();
+  if (!error && !copied.empty() &&
+      terrace_table_put(opened->table, COPY_OF, sizeof(COPY_OF), copied.data(), copied.size(),
+                        TERRACE_RELAXED, failure.out()) != TERRACE_OK)
+    error = failure.handler_error(ha_thd());
   Open_table::release(opened);
   return error;
 }
@@ -221,20 +229,61 @@ int rename_library_table(const Bytes &from, const Bytes &to)
   return library_has(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }
 
+/* The table that one is a copy of; empty for none. */
+static Bytes copied_table(const Bytes &copy)
+{
+  Failure failure;
+  terrace_table *table =
+    terrace_database_existing_table(terrace_db, copy.c_str(), failure.out());
+  terrace_value value = {};
+  Bytes found;
+  if (table && terrace_table_get(table, COPY_OF, sizeof(COPY_OF), &value, failure.out()) ==
+                 TERRACE_OK)
+    found.assign(reinterpret_cast<const char *>(value.data), value.len);
+  terrace_value_release(&value);
+  terrace_table_free(table);
+  return found;
+}
+
+/*
+  A copy gets another name than its table: keys to the table follow. The server has renamed a table
+  with such keys to a backup, which its log does not have.
+*/
+int ha_terrace::take_place(const Bytes &table, const Bytes &copy, const Bytes &name)
+{
+  if (library_has(table))
+    return 0;
+  if (int error = move_children(table, name))
+    return error;
+  // It has the same numbers as the copy.
+  const Bytes backup = table.substr(0, table.find('/')) + "/#sql-backup-" +
+                       copy.substr(copy.find("/#sql-alter-") + strlen("/#sql-alter-"));
+  if (!is_recovering() || !library_has(backup))
+    return 0;
+  // What cannot be dropped is named as a table without a definition.
+  delete_table(backup.c_str());
+  unlink(("./" + backup + ".frm").c_str());
+  return 0;
+}
+
 /* As for a drop. */
 int ha_terrace::rename_table(const char *from, const char *to)
 {
   for (const char *path : {from, to})
     if (int error = refuse_own(name_of(path)))
       return error;
-  int error = rename_library_table(name_of(from), name_of(to));
-  // A copy has the name that the table gets.
-  const Bytes altered = altered_table(ha_thd());
-  if (!error && is_hidden(name_of(from)) && !is_hidden(name_of(to)) && !altered.empty() &&
-      altered != name_of(to) && !library_has(altered))
-    error = move_children(altered, name_of(to));
-  return tell(error == HA_ERR_NO_SUCH_TABLE ? rename_partitions_of(name_of(from), name_of(to))
-                                            : error);
+  const Bytes copy = name_of(from), name = name_of(to);
+  // A kill has come behind the rename.
+  const bool is_done = is_recovering() && !has_any(copy);
+  const Bytes copied = is_copy(copy) ? copied_table(is_done ? name : copy) : Bytes();
+  // The server goes on where its log's drop of the table has failed. The copy is whole.
+  if (is_recovering() && !is_done && copied == name && library_has(name))
+    delete_table(to);
+  int error = rename_library_table(copy, name);
+  if ((!error || is_done) && !copied.empty() && copied != name && !is_hidden(name) &&
+      (error = take_place(copied, copy, name)) && !is_recovering())
+    rename_library_table(name, copy);
+  return tell(error == HA_ERR_NO_SUCH_TABLE ? rename_partitions_of(copy, name) : error);
 }
 
 int ha_terrace::truncate()

@@ -54,6 +54,7 @@ public:
   int create(const char *name, TABLE *form, HA_CREATE_INFO *info) override;
   int delete_table(const char *name) override;
   int rename_table(const char *from, const char *to) override;
+  int take_place(const Bytes &table, const Bytes &copy, const Bytes &name);
   int truncate() override;
   int delete_all_rows() override;
   int reset_auto_increment(ulonglong value) override;

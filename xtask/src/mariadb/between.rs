@@ -95,9 +95,10 @@ pub(super) fn run(root: &Path) -> Result<()> {
     noted::a_partition_is_left(&server)?;
     noted::keys_do_not_follow(&server, &holds)?;
     noted::a_note_stays(&server, &holds)?;
+    let copying = noted::a_copy_is_whole(&server, &holds)?;
     let held = noted::renames_are_refused(&server, &holds)?;
     server.kill()?;
-    drop(held);
+    drop((copying, held));
     let server = noted::a_start_cannot_sync(&holds, || start(Start::kept(NAME), &[]))?;
     numbers_are_new(&server)?;
     noted::renames_are_forgotten(&server)?;
