@@ -24,6 +24,8 @@ pub(crate) struct Locker {
     id: OwnerId,
     /// The keys that are locked by themselves, each once.
     points: Vec<Name>,
+    /// Whether one of them was locked as shared.
+    has_shared: bool,
     /// The names of the ranges that are locked.
     ranges: IntervalSet,
     /// Bytes of memory that the locks take, and what else was counted; and as many of them as the
@@ -68,6 +70,7 @@ impl Locker {
             manager,
             id,
             points: Vec::new(),
+            has_shared: false,
             ranges: IntervalSet::default(),
             memory: 0,
             told: 0,
@@ -156,6 +159,7 @@ impl Locker {
             && !granted.is_stronger
         {
             self.points.push(name);
+            self.has_shared |= mode == Mode::Shared;
             self.count(Locker::bytes_of_key(key.len()));
         }
         Ok(true)
@@ -364,7 +368,10 @@ impl Locker {
         let mut points = std::mem::take(&mut self.points);
         points.sort_unstable();
         for keys in points.chunk_by(|a, b| a[..SPACE] == b[..SPACE]) {
-            let mode = |name| self.manager.mode_of(self.id, name).unwrap_or(Mode::Shared);
+            let mode = |name| match self.has_shared {
+                true => self.manager.mode_of(self.id, name).unwrap_or(Mode::Shared),
+                false => Mode::Exclusive,
+            };
             let modes: Vec<Mode> = keys.iter().map(mode).collect();
             let mut rest = keys;
             for (len, mode) in runs(&modes) {
@@ -435,7 +442,7 @@ impl Locker {
         let ranges = std::mem::take(&mut self.ranges);
         self.manager.release(self.id, &points, &ranges);
         self.manager.changed(std::mem::take(&mut self.told), 0);
-        (self.memory, self.boundaries) = (0, 0);
+        (self.memory, self.boundaries, self.has_shared) = (0, 0, false);
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::options::Isolation;
 use super::seen::{Seen, bytes_of, bytes_of_range};
-use super::spilled::End;
+use super::spilled::{End, Fetched};
 use super::state::{Inner, Running, Used};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
@@ -304,10 +304,10 @@ impl Running {
 
     /// Deletes the rows of a range that it has written itself.
     fn delete_own(&mut self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
-        let mut rest = range.clone();
+        let (mut rest, mut fetched) = (range.clone(), Fetched::default());
         loop {
-            let cache = &inner.shared.cache;
-            let own = self.writes.outermost(table, rest.bounds(), End::Front, cache)?;
+            let (cache, front) = (&inner.shared.cache, (rest.bounds(), End::Front));
+            let own = self.writes.outermost(table, front, cache, &mut fetched)?;
             let Some((key, write)) = own else { return Ok(()) };
             if write.is_some() {
                 self.keep(inner, table, &key, None)?;
@@ -414,7 +414,8 @@ impl Running {
             return Ok(false);
         }
         let cache = &inner.shared.cache;
-        let own = self.writes.outermost(table, range.bounds(), End::Front, cache)?;
+        let front = (range.bounds(), End::Front);
+        let own = self.writes.outermost(table, front, cache, &mut Fetched::default())?;
         Ok(own.is_some() || self.deletes_in(table, range))
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::spilled::End;
+use super::spilled::{End, Fetched};
 use super::state::{Inner, Running};
 use crate::base::error::Result;
 use crate::base::record::Lsn;
@@ -41,6 +41,8 @@ pub struct TxnRange {
     committed: Range,
     /// Committed rows that were read ahead, one from each end.
     ahead: [Option<Row>; 2],
+    /// Own writes on disk that were read ahead, from each end.
+    fetched: [Fetched; 2],
     /// Whether rows are locked one by one, and left out if another owner has them.
     skip_locked: bool,
     /// Whether no other transaction changes what it shows: it shows a snapshot of the transaction,
@@ -72,6 +74,7 @@ impl TxnRange {
             rest,
             committed,
             ahead: <_>::default(),
+            fetched: <_>::default(),
             skip_locked,
             is_fixed: is_fixed && !skip_locked,
             is_reversed: false,
@@ -111,7 +114,7 @@ impl TxnRange {
         if self.failed {
             return;
         }
-        self.ahead = <_>::default();
+        (self.ahead, self.fetched) = <_>::default();
         self.committed.restart(rest.clone());
         self.rest = rest;
     }
@@ -153,7 +156,10 @@ impl TxnRange {
         let cache = &self.inner.shared.cache;
         let own = match self.rest.is_empty() {
             true => None,
-            false => running.writes.outermost(self.table, bounds, end, cache)?,
+            false => {
+                let fetched = &mut self.fetched[end as usize];
+                running.writes.outermost(self.table, (bounds, end), cache, fetched)?
+            }
         };
         let committed = self.peek(end)?.map(|(key, _)| key.clone());
         let own_first = match (&own, &committed) {

@@ -12,6 +12,7 @@
 //! 2. The extents of a piece are sorted and disjoint.
 //! 3. A piece is clean if it has each key once, and no write that was rolled back.
 
+use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -89,10 +90,40 @@ impl Piece {
     }
 }
 
+/// What a walk over own writes on disk has read ahead: a search costs as much as many rows.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    /// In the direction of the walk, each key once.
+    rows: VecDeque<Written>,
+    /// Whether the walk finds none beyond them.
+    is_all: bool,
+    /// How many were asked for last.
+    most: usize,
+    /// The change of what is spilled that they are as of.
+    change: u64,
+}
+
+/// So many keys, or bytes of values, are fetched at once at most.
+const MOST_FETCHED: usize = 64;
+const MOST_FETCHED_BYTES: usize = 64 << 10;
+
+impl Fetched {
+    fn has_last(&self, key: &[u8]) -> bool {
+        self.rows.back().is_some_and(|(last, _)| last.as_slice() == key)
+    }
+
+    fn is_full(&self) -> bool {
+        let bytes = self.rows.iter().flat_map(|(_, write)| write).map(Bytes::len).sum::<usize>();
+        self.rows.len() >= self.most || bytes >= MOST_FETCHED_BYTES
+    }
+}
+
 /// What was spilled of one table.
 #[derive(Debug, Default)]
 pub(crate) struct Spilled {
     pieces: Vec<Piece>,
+    /// How often these have changed, or writes in them were rolled back.
+    change: u64,
     /// What [`Spilled::run`] has merged of these pieces, where savepoints need them beside it.
     run: Option<Vec<Arc<Extent>>>,
 }
@@ -150,6 +181,7 @@ impl Spilled {
             return;
         }
         self.run = None;
+        self.change += 1;
         if let Some(last) = self.pieces.last_mut() {
             let both = [last.extents.extents(), extents.as_slice()].concat();
             let both = Level::new(both);
@@ -177,6 +209,7 @@ impl Spilled {
 
     /// Replaces the pieces from a place on by what was merged of them.
     fn replace(&mut self, from: usize, merged: Vec<Arc<Extent>>, (tier, clean): (u32, bool)) {
+        self.change += 1;
         self.pieces.truncate(from);
         if !merged.is_empty() {
             self.pieces.push(Piece::new(Level::new(merged), tier, clean));
@@ -186,6 +219,7 @@ impl Spilled {
     /// Forgets writes after the epoch `before`; they are dead already.
     pub(crate) fn roll_back(&mut self, before: Epoch) {
         self.run = None;
+        self.change += 1;
         self.pieces.retain(|piece| piece.epochs().0 <= before);
         for piece in &mut self.pieces {
             piece.clean &= piece.epochs().1 <= before;
@@ -214,13 +248,44 @@ impl Spilled {
         Ok(None)
     }
 
-    /// The first key between the bounds that has a living write, with the last of them.
-    pub(crate) fn first(
+    /// The first key between the bounds from an end that has a living write, with the last of
+    /// them; `fetched` has what was read for the steps before, whose bounds were no narrower.
+    pub(crate) fn outermost(
+        &self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        end: End,
+        (epochs, cache): (&Epochs, &Arc<BlockCache>),
+        fetched: &mut Fetched,
+    ) -> Result<Option<Written>> {
+        if fetched.change != self.change {
+            *fetched = Fetched { change: self.change, ..Fetched::default() };
+        }
+        let is_between = |key: &[u8]| RangeBounds::<[u8]>::contains(&bounds, key);
+        // The bounds of the side that the walk comes from.
+        let (lower, upper) = match end {
+            End::Front => (bounds.0, Bound::Unbounded),
+            End::Back => (Bound::Unbounded, bounds.1),
+        };
+        let is_passed = |(key, _): &mut Written| {
+            !RangeBounds::<[u8]>::contains(&(lower, upper), key.as_slice())
+        };
+        while fetched.rows.pop_front_if(is_passed).is_some() {}
+        if fetched.rows.is_empty() && !fetched.is_all {
+            fetched.most = (2 * fetched.most).clamp(1, MOST_FETCHED);
+            match end {
+                End::Front => self.fetch_up(bounds, (epochs, cache), fetched)?,
+                End::Back => self.fetch_down(bounds, (epochs, cache), fetched)?,
+            }
+        }
+        Ok(fetched.rows.front().filter(|(key, _)| is_between(key)).cloned())
+    }
+
+    fn fetch_up(
         &self,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
-        epochs: &Epochs,
-        cache: &Arc<BlockCache>,
-    ) -> Result<Option<Written>> {
+        (epochs, cache): (&Epochs, &Arc<BlockCache>),
+        fetched: &mut Fetched,
+    ) -> Result<()> {
         let mut cursor = merging(&self.pieces, cache, &ReadAhead::for_user());
         match lower {
             Bound::Unbounded => cursor.seek(b"", LSN_MAX)?,
@@ -232,41 +297,48 @@ impl Spilled {
             if !RangeBounds::<[u8]>::contains(&(Bound::Unbounded, upper), entry.key) {
                 break;
             }
-            // The newest version comes first.
-            if epochs.is_alive(entry.seq) {
-                return Ok(Some(owned(&entry)));
+            // The newest version comes first: the first one that lives counts.
+            if epochs.is_alive(entry.seq) && !fetched.has_last(entry.key) {
+                if fetched.is_full() {
+                    return Ok(());
+                }
+                fetched.rows.push_back(owned(&entry));
             }
             cursor.next()?;
         }
-        Ok(None)
+        fetched.is_all = true;
+        Ok(())
     }
 
-    /// The last one.
-    pub(crate) fn last(
+    fn fetch_down(
         &self,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
-        epochs: &Epochs,
-        cache: &Arc<BlockCache>,
-    ) -> Result<Option<Written>> {
+        (epochs, cache): (&Epochs, &Arc<BlockCache>),
+        fetched: &mut Fetched,
+    ) -> Result<()> {
         let mut cursor = merging(&self.pieces, cache, &ReadAhead::for_user());
         match upper {
             Bound::Unbounded => cursor.seek_before(None)?,
             Bound::Excluded(key) => cursor.seek_before(Some(key))?,
             Bound::Included(key) => cursor.seek_before(Some(&[key, &[0]].concat()))?,
         }
-        let mut found: Option<Written> = None;
         while let Some(entry) = cursor.entry() {
-            let inside = RangeBounds::<[u8]>::contains(&(lower, Bound::Unbounded), entry.key);
-            if !inside || found.as_ref().is_some_and(|(key, _)| key.as_slice() != entry.key) {
+            if !RangeBounds::<[u8]>::contains(&(lower, Bound::Unbounded), entry.key) {
                 break;
             }
             // The oldest version comes first: the last one that lives counts.
             if epochs.is_alive(entry.seq) {
-                found = Some(owned(&entry));
+                match fetched.has_last(entry.key) {
+                    true => drop(fetched.rows.pop_back()),
+                    false if fetched.is_full() => return Ok(()),
+                    false => {}
+                }
+                fetched.rows.push_back(owned(&entry));
             }
             cursor.prev()?;
         }
-        Ok(found)
+        fetched.is_all = true;
+        Ok(())
     }
 
     /// The last living write of each key, as extents that are sorted and disjoint, and not synced.

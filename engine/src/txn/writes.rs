@@ -19,7 +19,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use super::spilled::{End, Epoch, Epochs, OwnKey, Spilled, Store, Version, Write, Written};
+use super::spilled::{
+    End, Epoch, Epochs, Fetched, OwnKey, Spilled, Store, Version, Write, Written,
+};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::Lsn;
 use crate::mvcc::{IntervalSet, KeyInterval};
@@ -268,13 +270,14 @@ impl WriteSet {
         }
     }
 
-    /// The first key between the bounds, from one end, that was written.
+    /// The first key between the bounds, from one end, that was written; `fetched` is of the steps
+    /// of one walk from that end.
     pub(super) fn outermost(
         &self,
         table: usize,
-        bounds: (Bound<&[u8]>, Bound<&[u8]>),
-        end: End,
+        (bounds, end): ((Bound<&[u8]>, Bound<&[u8]>), End),
         cache: &Arc<BlockCache>,
+        fetched: &mut Fetched,
     ) -> Result<Option<Written>> {
         let Some(of_table) = self.tables.get(table) else { return Ok(None) };
         let mut range = of_table.memory.range::<[u8], _>(bounds);
@@ -283,10 +286,8 @@ impl WriteSet {
         if of_table.spilled.is_empty() {
             return Ok(in_memory);
         }
-        let spilled = match end {
-            End::Front => of_table.spilled.first(bounds, &self.epochs, cache)?,
-            End::Back => of_table.spilled.last(bounds, &self.epochs, cache)?,
-        };
+        let from = (&self.epochs, cache);
+        let spilled = of_table.spilled.outermost(bounds, end, from, fetched)?;
         Ok(match (in_memory, spilled) {
             (Some(memory), Some(spilled)) if end.is_before(&spilled.0, &memory.0) => Some(spilled),
             (memory, spilled) => memory.or(spilled),

@@ -66,18 +66,24 @@ fn row((key, write): Written) -> (Vec<u8>, Option<u8>) {
 /// All of table 1, walked from the front, and from the back.
 fn walk(set: &WriteSet, disk: &Disk) -> (Model, Model) {
     let (mut forward, mut backward) = (Model::new(), Model::new());
-    let mut next = set.outermost(1, EVERYTHING, End::Front, &disk.cache).unwrap().map(row);
-    while let Some((key, value)) = next {
-        let bounds = (Bound::Excluded(key.as_slice()), Bound::Unbounded);
-        next = set.outermost(1, bounds, End::Front, &disk.cache).unwrap().map(row);
-        assert_eq!(forward.insert(key, value), None);
-    }
-    let mut next = set.outermost(1, EVERYTHING, End::Back, &disk.cache).unwrap().map(row);
-    while let Some((key, value)) = next {
-        let bounds = (Bound::Unbounded, Bound::Excluded(key.as_slice()));
-        next = set.outermost(1, bounds, End::Back, &disk.cache).unwrap().map(row);
-        assert_eq!(backward.insert(key, value), None);
-    }
+    let from = |end: End, all: &mut Model| {
+        let (mut fetched, mut last) = (Fetched::default(), None::<Vec<u8>>);
+        loop {
+            let behind = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let bounds = match end {
+                End::Front => (behind, Bound::Unbounded),
+                End::Back => (Bound::Unbounded, behind),
+            };
+            let next = set.outermost(1, (bounds, end), &disk.cache, &mut fetched).unwrap();
+            let alone = set.outermost(1, (bounds, end), &disk.cache, &mut <_>::default()).unwrap();
+            assert_eq!(next, alone, "what was read ahead is what a search finds");
+            let Some((key, value)) = next.map(row) else { break };
+            assert_eq!(all.insert(key.clone(), value), None);
+            last = Some(key);
+        }
+    };
+    from(End::Front, &mut forward);
+    from(End::Back, &mut backward);
     (forward, backward)
 }
 
