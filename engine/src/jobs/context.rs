@@ -150,11 +150,13 @@ impl JobContext {
         self.options.freeze_bytes.unwrap_or(self.shared.zones.region_len() / 16)
     }
 
-    /// How far the database is at rest. Stepped jobs go by no clock, so they are never quiet.
+    /// How far the database is at rest. Stepped jobs go by no clock, so they are never quiet. Nor
+    /// is one quiet whose writers wait for space: making level 1 small would come before drains.
     pub(crate) fn rest(&self) -> Rest {
+        let may_be_quiet = || !self.options.stepped && !self.shared.zones.keeps_waiting();
         match self.idle.since(self.shared.committer.visible()) {
             None => Rest::Busy,
-            Some(since) if !self.options.stepped && time::since(since) >= QUIET => Rest::Quiet,
+            Some(since) if time::since(since) >= QUIET && may_be_quiet() => Rest::Quiet,
             Some(_) => Rest::Resting,
         }
     }
@@ -311,5 +313,37 @@ impl Outcome {
     /// Whether something was done.
     pub(crate) fn did(did: bool) -> Outcome {
         Outcome { did, ..Outcome::NOTHING }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Database;
+    use crate::pm::alloc::{Frees, Link};
+
+    /// Bug: writers that waited for space at an opening waited until level 1 was small. Cause: a
+    /// database without commits was quiet, whoever waited. Fix: who waits for space ends that.
+    #[test]
+    fn a_database_whose_writers_wait_for_space_is_not_quiet() {
+        let dir = tempfile::tempdir().unwrap();
+        let db: Database = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
+        // As the background sees it that has threads.
+        let (of_steps, options) = (&db.inner.ctx, Options::new());
+        let superblock = of_steps.superblock.lock().clone();
+        let ctx = JobContext::new(&of_steps.shared, &options, (superblock, None));
+        let begin = || {
+            let long_ago = time::now().checked_sub(2 * QUIET).unwrap();
+            *ctx.idle.0.lock() = Some((ctx.shared.committer.visible(), long_ago));
+        };
+        begin();
+        assert_eq!(ctx.rest(), Rest::Quiet);
+        assert_eq!(ctx.shape().level1_share, Some(QUIET_LEVEL1_SHARE));
+        let frees = Frees::Nothing;
+        let units = ctx.shared.zones.geometry().units.next_power_of_two();
+        let all = Link { stream: 1, ordinal: 9, incarnation: 1, units, least: units, frees };
+        ctx.shared.zones.link(&all).unwrap_err();
+        assert_eq!(ctx.rest(), Rest::Resting);
+        assert_eq!(ctx.shape().level1_share, Some(LEVEL1_SHARE));
     }
 }

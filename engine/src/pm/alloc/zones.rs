@@ -40,8 +40,6 @@ pub(crate) struct ZonePool {
     geometry: Geometry,
     /// Units that exist. Only rises.
     units: AtomicU32,
-    /// The size in units of the largest request that failed; 0 when none failed.
-    wanted: AtomicU32,
     /// The region could not grow the last time that it tried.
     is_stuck: AtomicBool,
     /// Units that zones have given back since it was opened.
@@ -153,7 +151,6 @@ impl ZonePool {
             region: Arc::clone(region),
             geometry,
             units: AtomicU32::new(geometry.units),
-            wanted: AtomicU32::new(0),
             is_stuck: AtomicBool::new(false),
             released: AtomicU64::new(0),
             generations: state.entries.iter().map(|e| AtomicU32::new(e.generation)).collect(),
@@ -250,8 +247,7 @@ impl ZonePool {
                 return Ok((zone, units, state.entries[zone as usize]));
             }
         }
-        self.wanted.fetch_max(least, Ordering::Relaxed);
-        self.reserve.note_wait(frees);
+        self.reserve.note_wanted(least, frees);
         if frees > Frees::Nothing {
             self.note_freeing();
         }

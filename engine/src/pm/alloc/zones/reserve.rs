@@ -48,8 +48,9 @@ pub(super) struct Reserve {
     /// One more than the greatest [`Frees`] of commits that were kept from a zone of the reserve,
     /// and may wait; 0 without any.
     kept_back: AtomicU8,
-    /// The greatest [`Frees`] of commits that found no zone, and may wait.
-    waits: AtomicU8,
+    /// Per [`Frees`]: units in one piece that commits which free so much asked for in vain, at
+    /// most, and may wait for; 0 without any.
+    wanted: [AtomicU32; 3],
     /// Per zone: the least [`Frees`] of commits that may append to it while the reserve is in use.
     zones: Box<[AtomicU8]>,
 }
@@ -62,7 +63,7 @@ impl Reserve {
             freeing_only: AtomicBool::new(false),
             freed: AtomicBool::new(false),
             kept_back: AtomicU8::new(0),
-            waits: AtomicU8::new(0),
+            wanted: <_>::default(),
             zones: (0..zones).map(|_| AtomicU8::new(0)).collect(),
         }
     }
@@ -105,9 +106,15 @@ impl Reserve {
         self.zones[zone as usize].load(Ordering::Relaxed) > frees as u8
     }
 
-    /// Notes that a commit which frees so much found no zone, and may wait.
-    pub(super) fn note_wait(&self, frees: Frees) {
-        self.waits.fetch_max(frees as u8, Ordering::Relaxed);
+    /// Notes that a commit which frees so much found no zone of so many units, and may wait.
+    pub(super) fn note_wanted(&self, units: u32, frees: Frees) {
+        self.wanted[frees as usize].fetch_max(units, Ordering::Relaxed);
+    }
+
+    /// What commits found no zone of, and may wait for.
+    fn wanted(&self) -> impl Iterator<Item = (u32, Frees)> {
+        let units = self.wanted.iter().map(|units| units.load(Ordering::Relaxed));
+        units.zip(Frees::ALL).filter(|(units, _)| *units != 0)
     }
 }
 
@@ -139,7 +146,7 @@ impl ZonePool {
     /// Notes that a commit which frees space was made or waits. It counts where a commit has found
     /// no zone.
     pub(crate) fn note_freeing(&self) {
-        if self.wanted.load(Ordering::Relaxed) != 0 {
+        if self.reserve.wanted().next().is_some() {
             self.reserve.freed.store(true, Ordering::Relaxed);
         }
     }
@@ -176,7 +183,11 @@ impl ZonePool {
             Frees::Much => None,
         };
         let kept = kept.map(|(units, others)| {
-            format!(", of which {units} are kept for {others}, truncate_table and drop_table")
+            let all = match frees == Frees::Nothing && self.is_freeing_only() {
+                true => ": all of them while the disk is full",
+                false => "",
+            };
+            format!(", of which {units} are kept for {others}, truncate_table and drop_table{all}")
         });
         let message = format!(
             "a zone of {} KiB is needed, and of {} units of {unit} KiB of {} {} are free, at most \
@@ -269,8 +280,8 @@ impl ZonePool {
 
     /// Whether a stream asked for a zone that is larger than any free piece.
     pub(crate) fn is_asked_for(&self) -> bool {
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        wanted != 0 && !self.has(&self.state.lock(), wanted, Frees::Nothing)
+        let wanted = self.reserve.wanted().map(|(units, _)| units).max();
+        wanted.is_some_and(|units| !self.has(&self.state.lock(), units, Frees::Nothing))
     }
 
     /// The same where the region does not grow: something has to be freed.
@@ -278,29 +289,34 @@ impl ZonePool {
         self.is_asked_for() && !self.grows()
     }
 
+    /// Whether commits may wait for space of a region that does not grow.
+    pub(crate) fn keeps_waiting(&self) -> bool {
+        self.reserve.kept_back.load(Ordering::Relaxed) != 0 || self.lacks_wanted()
+    }
+
     /// Whether the space of a request that failed is free by now, or the reserve's zones are no
     /// longer kept back, for the commits that leave the least of it. It returns true once, so that
     /// the caller wakes the waiting writers once. Those that wait on say so again.
     pub(crate) fn finds_wanted(&self) -> bool {
-        let Reserve { kept_back, waits, freed, .. } = &self.reserve;
-        let wanted = self.wanted.load(Ordering::Relaxed);
+        let Reserve { kept_back, freed, .. } = &self.reserve;
         let kept = kept_back.load(Ordering::Relaxed).checked_sub(1).map(usize::from);
-        if wanted == 0 && kept.is_none() {
+        if kept.is_none() && self.reserve.wanted().next().is_none() {
             return false;
         }
         // A stream that asks in vain says so under the mutex.
         let state = self.state.lock();
-        let frees = Frees::ALL[usize::from(waits.load(Ordering::Relaxed))];
         let is_over = kept.is_some_and(|kept| self.has(&state, 0, Frees::ALL[kept]));
-        let is_there = wanted != 0 && self.has(&state, wanted, frees);
-        if wanted != 0 && self.has(&state, wanted, Frees::Nothing) {
+        let is_over = is_over && kept_back.swap(0, Ordering::Relaxed) != 0;
+        let is_there = self.reserve.wanted().any(|(units, frees)| self.has(&state, units, frees));
+        if !is_there {
+            return is_over;
+        }
+        let most = self.reserve.wanted().map(|(units, _)| units).max();
+        if most.is_some_and(|units| self.has(&state, units, Frees::Nothing)) {
             freed.store(false, Ordering::Relaxed);
         }
-        if is_there {
-            waits.store(0, Ordering::Relaxed);
-        }
-        let is_over = is_over && kept_back.swap(0, Ordering::Relaxed) != 0;
-        is_there && self.wanted.swap(0, Ordering::Relaxed) != 0 || is_over
+        self.reserve.wanted.iter().for_each(|units| units.store(0, Ordering::Relaxed));
+        true
     }
 }
 

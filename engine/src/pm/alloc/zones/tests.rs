@@ -286,6 +286,28 @@ fn a_delete_that_waits_is_told_once_half_of_the_reserve_is_free() {
     }
 }
 
+/// Bug: a delete was not told of a unit that was free for it, beside a put that waited for four in
+/// one piece. Cause: the size of one and the space that the other frees were one wish. Fix: what
+/// free as much have a wish of their own.
+#[test]
+fn a_delete_is_told_of_its_unit_beside_a_put_that_wants_more() {
+    let (_region, zones) = new_pool(&Machine::with_memory(), GEOMETRY);
+    zones.keep_reserve(4);
+    let all: Vec<Zone> = (0..8).map(|_| link_for(&zones, Frees::Much).unwrap()).collect();
+    let put =
+        Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least: 4, frees: Frees::Nothing };
+    drop((zones.link(&put).unwrap_err(), link_for(&zones, Frees::Keys).unwrap_err()));
+    for n in [0, 2] {
+        zones.release(&[all[n].number]).unwrap();
+        assert!(!zones.finds_wanted(), "the reserve has less than half and one");
+    }
+    zones.release(&[all[4].number]).unwrap();
+    assert!(zones.finds_wanted() && !zones.finds_wanted(), "once");
+    zones.set_freeing_only(true);
+    let full = zones.link(&put).unwrap_err().to_string();
+    assert!(full.ends_with("all of them while the disk is full"), "{full}");
+}
+
 /// Bug: a put that was kept back, beside a delete that found no zone, was told of space again and
 /// again, though neither could go on. Cause: one note stood for what both free. Fix: each kind of
 /// waiting has its own.
