@@ -234,18 +234,36 @@ fn is_hidden(view: &View, key: &[u8], seq: Lsn, as_of: AsOf) -> Result<bool> {
     }
 }
 
-/// The LSN of the newest version of `key`, deletions included. A version that no reader needs may
-/// be gone. No version above a registered snapshot is gone, with one exception: a range delete of a
-/// key that was not there at the snapshot and is not there now.
-pub(crate) fn newest(pinned: PinnedView<'_>, key: &[u8]) -> Result<Option<Lsn>> {
-    let version = newest_at(pinned, key, LSN_MAX)?.map(|version| version.seq());
-    let Some(ranges) = pinned.range_tombstones() else { return Ok(version) };
-    let over = Some(ranges.newest_over(key, LSN_MAX)?).filter(|seq| *seq > 0);
-    Ok(version.max(over))
+/// The LSN of the newest version of `key` above `since`, deletions included. A version that no
+/// reader needs may be gone. No version above a registered snapshot is gone, with one exception: a
+/// range delete of a key that was not there at the snapshot and is not there now.
+///
+/// Extents that have nothing above `since` are not read: as a rule none is, if that was lately.
+pub(crate) fn newest_above(
+    PinnedView { view, blocks }: PinnedView<'_>,
+    key: &[u8],
+    since: Lsn,
+) -> Result<Option<Lsn>> {
+    let in_memory = view.newest_in_memory(key, LSN_MAX)?.map(|record| record.seq);
+    let mut newest = since.max(in_memory.unwrap_or(0));
+    if let Some(found) = view.newest_in_runs(key, newest, LSN_MAX, blocks)? {
+        newest = found.seq;
+    }
+    if newest == since
+        && in_memory.is_none()
+        && let Some(found) = view.version.get_above(key, since, blocks)?
+    {
+        newest = newest.max(found.seq);
+    }
+    if let Some(ranges) = view.range_tombstones() {
+        newest = ranges.newest_over(key, (newest, LSN_MAX))?;
+    }
+    Ok(Some(newest).filter(|newest| *newest > since))
 }
 
 /// A key of `range` with a version above `since`, and the version's LSN. A range tombstone counts
-/// as a version. The range is walked up to that key. The caller holds an epoch guard.
+/// as a version. The range is walked up to that key, but in extents that have nothing above
+/// `since`. The caller holds an epoch guard.
 pub(crate) fn changed(
     view: &View,
     cache: &std::sync::Arc<BlockCache>,
@@ -258,7 +276,7 @@ pub(crate) fn changed(
     {
         return Ok(Some(newer));
     }
-    let mut cursor = view.cursor(cache, &ReadAhead::for_user());
+    let mut cursor = view.cursor_above(since, cache, &ReadAhead::for_user());
     cursor.seek(range.start(), LSN_MAX)?;
     while let Some(entry) = cursor.entry().filter(|entry| range.below_upper(entry.key)) {
         if entry.seq > since && range.above_lower(entry.key) {

@@ -18,7 +18,9 @@ use crate::read::view::PinnedView;
 use crate::sstable::Estimate;
 
 pub(crate) use buffered::{BufferedCursor, clip};
-pub(crate) use get::{LentValue, Lookup, borrow_local, changed, contains, find, get, lend, newest};
+pub(crate) use get::{
+    LentValue, Lookup, borrow_local, changed, contains, find, get, lend, newest_above,
+};
 pub use key_range::KeyBounds;
 pub(crate) use key_range::KeyRange;
 pub(crate) use many::{

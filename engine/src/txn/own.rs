@@ -201,9 +201,12 @@ impl Running {
             "a key is locked before its versions are compared with the snapshot (invariant 2)"
         );
         let core = &self.tables[table].pinned.core;
-        let newest = inner.shared.read(core, Some(snapshot), |view, _| read::newest(view, key))?;
+        let since = snapshot.lsn();
+        let newest = inner
+            .shared
+            .read(core, Some(snapshot), |view, _| read::newest_above(view, key, since))?;
         let skips = inner.shared.region.has(Failpoint::SkipConflictCheck);
-        match newest.filter(|&lsn| lsn > snapshot.lsn() && !skips) {
+        match newest.filter(|_| !skips) {
             Some(lsn) => Err(self.conflict(inner, table, key, lsn)),
             None => Ok(()),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{LevelCursor, Run};
 use crate::base::error::Result;
 use crate::base::options::{TableOptions, Tier};
-use crate::base::record::{Lsn, RowTable, TableId};
+use crate::base::record::{LSN_MAX, Lsn, RowTable, TableId};
 use crate::cache::{LOT, completes_a_lot};
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
@@ -138,6 +138,18 @@ impl<E: Described> Level<E> {
         let from = self.first_reaching(smallest);
         let to = self.extents.partition_point(|e| e.meta().smallest_key.as_slice() <= greatest);
         &self.extents[from..to.max(from)]
+    }
+
+    /// The extents that have records above `since`, by key.
+    fn extents_above(&self, since: Lsn) -> Arc<[E]>
+    where
+        E: Clone,
+    {
+        let is_newer = |extent: &&E| extent.meta().greatest_seq > since;
+        match since {
+            0 => Arc::clone(&self.extents),
+            _ => self.extents.iter().filter(is_newer).cloned().collect(),
+        }
     }
 
     /// Bytes on the tier.
@@ -314,6 +326,28 @@ impl Version {
         Ok(None)
     }
 
+    /// The newest version of `key` in the extents that have records above `since`: one of all
+    /// levels, if it is above that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Version::get`].
+    pub(crate) fn get_above<'g>(
+        &self,
+        key: &[u8],
+        since: Lsn,
+        blocks: Blocks<'g>,
+    ) -> Result<Option<Found<'g>>> {
+        let extents = self.levels.iter().filter_map(|level| level.find(key));
+        for extent in extents.filter(|extent| extent.meta().greatest_seq > since) {
+            let found = extent.get(key, LSN_MAX, blocks)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
     /// Has a look-up of `key` ask for the part that it lacks next in the levels; if it asks of all
     /// levels at once, for the next part of each that may have the key.
     ///
@@ -379,13 +413,14 @@ impl Version {
     /// A cursor for each level that is not empty, the upper ones first.
     pub(crate) fn cursors(
         &self,
+        since: Lsn,
         cache: &Arc<BlockCache>,
         ahead: &Arc<ReadAhead>,
     ) -> impl Iterator<Item = LevelCursor> {
         let levels = self.levels.iter().filter(|level| !level.is_empty());
         let (cache, ahead, all) = (Arc::clone(cache), Arc::clone(ahead), self.all_records());
         levels.map(move |level| {
-            let (extents, share) = (Arc::clone(level.extents()), level.share_of(all));
+            let (extents, share) = (level.extents_above(since), level.share_of(all));
             LevelCursor::new(extents, Arc::clone(&cache), Arc::clone(&ahead)).with_share(share)
         })
     }

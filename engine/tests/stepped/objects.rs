@@ -5,6 +5,7 @@
 
 mod backups;
 mod by_reads;
+mod conflicts;
 mod cuts;
 mod held;
 mod side_by_side;

@@ -60,10 +60,10 @@ impl View {
 }
 
 impl RangeTombstones<'_> {
-    /// The sequence number of the newest one over `key` that is not newer than `at`; 0 if there is
-    /// none.
-    pub(crate) fn newest_over(&self, key: &[u8], at: Lsn) -> Result<Lsn> {
-        let mut newest = self.newest_in_memory_over(key, at);
+    /// The sequence number of the newest one over `key` that is above `since` and not newer than
+    /// `at`; `since` if there is none.
+    pub(crate) fn newest_over(&self, key: &[u8], (since, at): (Lsn, Lsn)) -> Result<Lsn> {
+        let mut newest = self.newest_in_memory_over(key, at).max(since);
         for extent in self.extents_over(key) {
             if extent.meta().greatest_seq > newest {
                 newest = newest.max(extent.tombstones()?.newest_over(key, at));
@@ -146,7 +146,8 @@ impl RangeTombstones<'_> {
         let mut found = self.memory.iter().find_map(|set| first(set));
         for level in &self.levels {
             for extent in level.overlapping(interval) {
-                if found.is_none() && extent.meta().tombstones > 0 {
+                let has_newer = extent.meta().tombstones > 0 && extent.meta().greatest_seq > since;
+                if found.is_none() && has_newer {
                     found = first(&*extent.tombstones()?);
                 }
             }
