@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::options::Isolation;
 use super::seen::{Seen, bytes_of, bytes_of_range};
-use super::spilled::{End, Fetched};
+use super::spilled::{End, WritesAhead};
 use super::state::{Inner, Running, Used};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
@@ -307,10 +307,10 @@ impl Running {
 
     /// Deletes the rows of a range that it has written itself.
     fn delete_own(&mut self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
-        let (mut rest, mut fetched) = (range.clone(), Fetched::default());
+        let (mut rest, mut ahead) = (range.clone(), WritesAhead::default());
         loop {
-            let (cache, front) = (&inner.shared.cache, (rest.bounds(), End::Front));
-            let own = self.writes.outermost(table, front, cache, &mut fetched)?;
+            let (cache, bounds) = (&inner.shared.cache, rest.bounds());
+            let own = self.writes.outermost(table, bounds, End::Front, cache, &mut ahead)?;
             let Some((key, write)) = own else { return Ok(()) };
             if write.is_some() {
                 self.keep(inner, table, &key, None)?;
@@ -417,8 +417,8 @@ impl Running {
             return Ok(false);
         }
         let cache = &inner.shared.cache;
-        let front = (range.bounds(), End::Front);
-        let own = self.writes.outermost(table, front, cache, &mut Fetched::default())?;
+        let (bounds, mut ahead) = (range.bounds(), WritesAhead::default());
+        let own = self.writes.outermost(table, bounds, End::Front, cache, &mut ahead)?;
         Ok(own.is_some() || self.deletes_in(table, range))
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::spilled::{End, Fetched};
+use super::spilled::{End, WritesAhead};
 use super::state::{Inner, Running};
 use crate::base::error::Result;
 use crate::base::record::Lsn;
@@ -42,7 +42,7 @@ pub struct TxnRange {
     /// Committed rows that were read ahead, one from each end.
     ahead: [Option<Row>; 2],
     /// Own writes on disk that were read ahead, from each end.
-    fetched: [Fetched; 2],
+    own_ahead: [WritesAhead; 2],
     /// Whether rows are locked one by one, and left out if another owner has them.
     skip_locked: bool,
     /// Whether no other transaction changes what it shows: it shows a snapshot of the transaction,
@@ -74,7 +74,7 @@ impl TxnRange {
             rest,
             committed,
             ahead: <_>::default(),
-            fetched: <_>::default(),
+            own_ahead: <_>::default(),
             skip_locked,
             is_fixed: is_fixed && !skip_locked,
             is_reversed: false,
@@ -114,7 +114,7 @@ impl TxnRange {
         if self.failed {
             return;
         }
-        (self.ahead, self.fetched) = <_>::default();
+        (self.ahead, self.own_ahead) = <_>::default();
         self.committed.restart(rest.clone());
         self.rest = rest;
     }
@@ -157,8 +157,8 @@ impl TxnRange {
         let own = match self.rest.is_empty() {
             true => None,
             false => {
-                let fetched = &mut self.fetched[end as usize];
-                running.writes.outermost(self.table, (bounds, end), cache, fetched)?
+                let ahead = &mut self.own_ahead[end as usize];
+                running.writes.outermost(self.table, bounds, end, cache, ahead)?
             }
         };
         let committed = self.peek(end)?.map(|(key, _)| key.clone());

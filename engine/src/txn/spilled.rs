@@ -92,7 +92,7 @@ impl Piece {
 
 /// What a walk over own writes on disk has read ahead: a search costs as much as many rows.
 #[derive(Debug, Default)]
-pub(super) struct Fetched {
+pub(super) struct WritesAhead {
     /// In the direction of the walk, each key once.
     rows: VecDeque<Written>,
     /// Whether the walk finds none beyond them.
@@ -103,18 +103,18 @@ pub(super) struct Fetched {
     change: u64,
 }
 
-/// So many keys, or bytes of values, are fetched at once at most.
-const MOST_FETCHED: usize = 64;
-const MOST_FETCHED_BYTES: usize = 64 << 10;
+/// So many keys, or bytes of values, are read ahead at once at most.
+const MOST_AHEAD: usize = 64;
+const MOST_AHEAD_BYTES: usize = 64 << 10;
 
-impl Fetched {
+impl WritesAhead {
     fn has_last(&self, key: &[u8]) -> bool {
         self.rows.back().is_some_and(|(last, _)| last.as_slice() == key)
     }
 
     fn is_full(&self) -> bool {
         let bytes = self.rows.iter().flat_map(|(_, write)| write).map(Bytes::len).sum::<usize>();
-        self.rows.len() >= self.most || bytes >= MOST_FETCHED_BYTES
+        self.rows.len() >= self.most || bytes >= MOST_AHEAD_BYTES
     }
 }
 
@@ -249,16 +249,16 @@ impl Spilled {
     }
 
     /// The first key between the bounds from an end that has a living write, with the last of
-    /// them; `fetched` has what was read for the steps before, whose bounds were no narrower.
+    /// them; `ahead` has what was read for the steps before, whose bounds were no narrower.
     pub(crate) fn outermost(
         &self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         end: End,
         (epochs, cache): (&Epochs, &Arc<BlockCache>),
-        fetched: &mut Fetched,
+        ahead: &mut WritesAhead,
     ) -> Result<Option<Written>> {
-        if fetched.change != self.change {
-            *fetched = Fetched { change: self.change, ..Fetched::default() };
+        if ahead.change != self.change {
+            *ahead = WritesAhead { change: self.change, ..WritesAhead::default() };
         }
         let is_between = |key: &[u8]| RangeBounds::<[u8]>::contains(&bounds, key);
         // The bounds of the side that the walk comes from.
@@ -269,22 +269,22 @@ impl Spilled {
         let is_passed = |(key, _): &mut Written| {
             !RangeBounds::<[u8]>::contains(&(lower, upper), key.as_slice())
         };
-        while fetched.rows.pop_front_if(is_passed).is_some() {}
-        if fetched.rows.is_empty() && !fetched.is_all {
-            fetched.most = (2 * fetched.most).clamp(1, MOST_FETCHED);
+        while ahead.rows.pop_front_if(is_passed).is_some() {}
+        if ahead.rows.is_empty() && !ahead.is_all {
+            ahead.most = (2 * ahead.most).clamp(1, MOST_AHEAD);
             match end {
-                End::Front => self.fetch_up(bounds, (epochs, cache), fetched)?,
-                End::Back => self.fetch_down(bounds, (epochs, cache), fetched)?,
+                End::Front => self.fetch_up(bounds, (epochs, cache), ahead)?,
+                End::Back => self.fetch_down(bounds, (epochs, cache), ahead)?,
             }
         }
-        Ok(fetched.rows.front().filter(|(key, _)| is_between(key)).cloned())
+        Ok(ahead.rows.front().filter(|(key, _)| is_between(key)).cloned())
     }
 
     fn fetch_up(
         &self,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         (epochs, cache): (&Epochs, &Arc<BlockCache>),
-        fetched: &mut Fetched,
+        ahead: &mut WritesAhead,
     ) -> Result<()> {
         let mut cursor = merging(&self.pieces, cache, &ReadAhead::for_user());
         match lower {
@@ -298,15 +298,15 @@ impl Spilled {
                 break;
             }
             // The newest version comes first: the first one that lives counts.
-            if epochs.is_alive(entry.seq) && !fetched.has_last(entry.key) {
-                if fetched.is_full() {
+            if epochs.is_alive(entry.seq) && !ahead.has_last(entry.key) {
+                if ahead.is_full() {
                     return Ok(());
                 }
-                fetched.rows.push_back(owned(&entry));
+                ahead.rows.push_back(owned(&entry));
             }
             cursor.next()?;
         }
-        fetched.is_all = true;
+        ahead.is_all = true;
         Ok(())
     }
 
@@ -314,7 +314,7 @@ impl Spilled {
         &self,
         (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
         (epochs, cache): (&Epochs, &Arc<BlockCache>),
-        fetched: &mut Fetched,
+        ahead: &mut WritesAhead,
     ) -> Result<()> {
         let mut cursor = merging(&self.pieces, cache, &ReadAhead::for_user());
         match upper {
@@ -328,16 +328,16 @@ impl Spilled {
             }
             // The oldest version comes first: the last one that lives counts.
             if epochs.is_alive(entry.seq) {
-                match fetched.has_last(entry.key) {
-                    true => drop(fetched.rows.pop_back()),
-                    false if fetched.is_full() => return Ok(()),
+                match ahead.has_last(entry.key) {
+                    true => drop(ahead.rows.pop_back()),
+                    false if ahead.is_full() => return Ok(()),
                     false => {}
                 }
-                fetched.rows.push_back(owned(&entry));
+                ahead.rows.push_back(owned(&entry));
             }
             cursor.prev()?;
         }
-        fetched.is_all = true;
+        ahead.is_all = true;
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::spilled::{
-    End, Epoch, Epochs, Fetched, OwnKey, Spilled, Store, Version, Write, Written,
+    End, Epoch, Epochs, OwnKey, Spilled, Store, Version, Write, WritesAhead, Written,
 };
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::Lsn;
@@ -273,14 +273,15 @@ impl WriteSet {
         }
     }
 
-    /// The first key between the bounds, from one end, that was written; `fetched` is of the steps
+    /// The first key between the bounds, from one end, that was written; `ahead` is of the steps
     /// of one walk from that end.
     pub(super) fn outermost(
         &self,
         table: usize,
-        (bounds, end): ((Bound<&[u8]>, Bound<&[u8]>), End),
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        end: End,
         cache: &Arc<BlockCache>,
-        fetched: &mut Fetched,
+        ahead: &mut WritesAhead,
     ) -> Result<Option<Written>> {
         let Some(of_table) = self.tables.get(table) else { return Ok(None) };
         let mut range = of_table.memory.range::<[u8], _>(bounds);
@@ -290,7 +291,7 @@ impl WriteSet {
             return Ok(in_memory);
         }
         let from = (&self.epochs, cache);
-        let spilled = of_table.spilled.outermost(bounds, end, from, fetched)?;
+        let spilled = of_table.spilled.outermost(bounds, end, from, ahead)?;
         Ok(match (in_memory, spilled) {
             (Some(memory), Some(spilled)) if end.is_before(&spilled.0, &memory.0) => Some(spilled),
             (memory, spilled) => memory.or(spilled),

@@ -57,8 +57,6 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Model = BTreeMap<Vec<u8>, Option<u8>>;
 
-const EVERYTHING: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
-
 fn row((key, write): Written) -> (Vec<u8>, Option<u8>) {
     (key.to_vec(), write.map(|value| value[0]))
 }
@@ -67,15 +65,15 @@ fn row((key, write): Written) -> (Vec<u8>, Option<u8>) {
 fn walk(set: &WriteSet, disk: &Disk) -> (Model, Model) {
     let (mut forward, mut backward) = (Model::new(), Model::new());
     let from = |end: End, all: &mut Model| {
-        let (mut fetched, mut last) = (Fetched::default(), None::<Vec<u8>>);
+        let (mut ahead, mut last) = (WritesAhead::default(), None::<Vec<u8>>);
         loop {
             let behind = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let bounds = match end {
                 End::Front => (behind, Bound::Unbounded),
                 End::Back => (Bound::Unbounded, behind),
             };
-            let next = set.outermost(1, (bounds, end), &disk.cache, &mut fetched).unwrap();
-            let alone = set.outermost(1, (bounds, end), &disk.cache, &mut <_>::default()).unwrap();
+            let next = set.outermost(1, bounds, end, &disk.cache, &mut ahead).unwrap();
+            let alone = set.outermost(1, bounds, end, &disk.cache, &mut <_>::default()).unwrap();
             assert_eq!(next, alone, "what was read ahead is what a search finds");
             let Some((key, value)) = next.map(row) else { break };
             assert_eq!(all.insert(key.clone(), value), None);
