@@ -323,7 +323,7 @@ mod tests {
     use crate::pm::alloc::{Frees, Link};
 
     /// Bug: writers that waited for space at an opening waited until level 1 was small. Cause: a
-    /// database without commits was quiet, whoever waited. Fix: who waits for space ends that.
+    /// database without commits was quiet, though writers waited. Fix: with such writers it is not.
     #[test]
     fn a_database_whose_writers_wait_for_space_is_not_quiet() {
         let dir = tempfile::tempdir().unwrap();

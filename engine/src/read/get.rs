@@ -10,7 +10,7 @@ use crate::base::operator::TableOperator;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, SeparatedValue, is_open_chain};
 use crate::memtable::Record;
 use crate::read::view::{PinnedView, View};
-use crate::sstable::{BlockCache, Found, FoundPlace, ReadAhead};
+use crate::sstable::{BlockCache, Found, FoundPlace};
 
 /// The value of `key` at a moment.
 pub(crate) fn get(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<Option<Bytes>> {
@@ -270,13 +270,13 @@ pub(crate) fn changed(
     range: &KeyRange,
     since: Lsn,
 ) -> Result<Option<(Vec<u8>, Lsn)>> {
+    let Some(interval) = range.interval() else { return Ok(None) };
     if let Some(ranges) = view.range_tombstones()
-        && let Some(interval) = range.interval()
         && let Some(newer) = ranges.newer_in(&interval, since)?
     {
         return Ok(Some(newer));
     }
-    let mut cursor = view.cursor_above(since, cache, &ReadAhead::for_user());
+    let mut cursor = view.cursor_above(&interval, since, cache);
     cursor.seek(range.start(), LSN_MAX)?;
     while let Some(entry) = cursor.entry().filter(|entry| range.below_upper(entry.key)) {
         if entry.seq > since && range.above_lower(entry.key) {

@@ -272,10 +272,12 @@ impl Spilled {
         while ahead.rows.pop_front_if(is_passed).is_some() {}
         if ahead.rows.is_empty() && !ahead.is_all {
             ahead.most = (2 * ahead.most).clamp(1, MOST_AHEAD);
-            match end {
-                End::Front => self.fetch_up(bounds, (epochs, cache), ahead)?,
-                End::Back => self.fetch_down(bounds, (epochs, cache), ahead)?,
-            }
+            let read = match end {
+                End::Front => self.fetch_up(bounds, (epochs, cache), ahead),
+                End::Back => self.fetch_down(bounds, (epochs, cache), ahead),
+            };
+            // The last of them may be a version that a newer one replaces.
+            read.inspect_err(|_| *ahead = WritesAhead::default())?;
         }
         Ok(ahead.rows.front().filter(|(key, _)| is_between(key)).cloned())
     }

@@ -221,8 +221,8 @@ impl WriteSet {
     }
 
     /// Whether another write takes the writes in memory beyond `limit`, and some of them can go.
-    /// Rows have a quarter of it whatever intervals take, which never go: fewer rows would make
-    /// an extent for each.
+    /// Intervals never go to disk. So rows may take a quarter of the limit, however much
+    /// intervals take. With less, each spill would write an extent of a few rows.
     pub(super) fn is_full(&self, key: &[u8], write: &Write, limit: usize) -> bool {
         let rows: usize = self.tables.iter().map(|of_table| of_table.bytes).sum();
         let others = self.bytes_in_memory() - rows;

@@ -140,18 +140,6 @@ impl<E: Described> Level<E> {
         &self.extents[from..to.max(from)]
     }
 
-    /// The extents that have records above `since`, by key.
-    fn extents_above(&self, since: Lsn) -> Arc<[E]>
-    where
-        E: Clone,
-    {
-        let is_newer = |extent: &&E| extent.meta().greatest_seq > since;
-        match since {
-            0 => Arc::clone(&self.extents),
-            _ => self.extents.iter().filter(is_newer).cloned().collect(),
-        }
-    }
-
     /// Bytes on the tier.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -413,15 +401,30 @@ impl Version {
     /// A cursor for each level that is not empty, the upper ones first.
     pub(crate) fn cursors(
         &self,
-        since: Lsn,
         cache: &Arc<BlockCache>,
         ahead: &Arc<ReadAhead>,
     ) -> impl Iterator<Item = LevelCursor> {
         let levels = self.levels.iter().filter(|level| !level.is_empty());
         let (cache, ahead, all) = (Arc::clone(cache), Arc::clone(ahead), self.all_records());
         levels.map(move |level| {
-            let (extents, share) = (level.extents_above(since), level.share_of(all));
+            let (extents, share) = (Arc::clone(level.extents()), level.share_of(all));
             LevelCursor::new(extents, Arc::clone(&cache), Arc::clone(&ahead)).with_share(share)
         })
+    }
+
+    /// The same over the extents that may have keys in `interval` with records above `since`.
+    pub(crate) fn cursors_above(
+        &self,
+        interval: &KeyInterval,
+        since: Lsn,
+        cache: &Arc<BlockCache>,
+        ahead: &Arc<ReadAhead>,
+    ) -> impl Iterator<Item = LevelCursor> {
+        let levels = self.levels.iter().map(move |level| {
+            let extents = level.overlapping(interval).iter();
+            extents.filter(|extent| extent.meta().greatest_seq > since).cloned().collect()
+        });
+        let newer = levels.filter(|extents: &Arc<[_]>| !extents.is_empty());
+        newer.map(|extents| LevelCursor::new(extents, Arc::clone(cache), Arc::clone(ahead)))
     }
 }

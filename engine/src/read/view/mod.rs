@@ -95,21 +95,29 @@ impl View {
         cache: &Arc<BlockCache>,
         ahead: &Arc<ReadAhead>,
     ) -> MergingCursor<'a> {
-        self.cursor_above(0, cache, ahead)
-    }
-
-    /// The same without runs and extents of levels that have nothing above `since`.
-    pub(crate) fn cursor_above<'a>(
-        &'a self,
-        since: Lsn,
-        cache: &Arc<BlockCache>,
-        ahead: &Arc<ReadAhead>,
-    ) -> MergingCursor<'a> {
         let mut inputs = self.in_memory();
-        for run in self.runs().filter(|run| run.lsn > since) {
+        for run in self.runs() {
             inputs.push(Box::new(run.cursor(&self.version.drained, cache, ahead)));
         }
-        for level in self.version.cursors(since, cache, ahead) {
+        for level in self.version.cursors(cache, ahead) {
+            inputs.push(Box::new(level));
+        }
+        ahead.goes_through(inputs.len());
+        MergingCursor::new(inputs)
+    }
+
+    /// One over memory, and what runs and levels may have above `since` in `interval`.
+    pub(crate) fn cursor_above<'a>(
+        &'a self,
+        interval: &KeyInterval,
+        since: Lsn,
+        cache: &Arc<BlockCache>,
+    ) -> MergingCursor<'a> {
+        let (mut inputs, ahead) = (self.in_memory(), ReadAhead::for_user());
+        for run in self.runs().filter(|run| run.lsn > since) {
+            inputs.push(Box::new(run.cursor(&self.version.drained, cache, &ahead)));
+        }
+        for level in self.version.cursors_above(interval, since, cache, &ahead) {
             inputs.push(Box::new(level));
         }
         ahead.goes_through(inputs.len());

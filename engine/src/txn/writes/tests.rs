@@ -294,8 +294,8 @@ fn a_load_in_the_order_of_keys_is_written_once_and_one_without_order_a_few_times
 }
 
 /// Bug: behind many range deletes each row of a transaction became an extent of its own. Cause:
-/// intervals, which never go to disk, took the memory that is for rows. Fix: rows have a quarter of
-/// it whatever else takes.
+/// intervals never go to disk, and took the memory that is for rows. Fix: rows may take a quarter
+/// of it, however much intervals take.
 #[test]
 fn rows_have_memory_beside_many_range_deletes() {
     let (mut set, disk) = (WriteSet::default(), Disk::new());

@@ -69,9 +69,9 @@ fn a_handle_that_is_closed_or_dropped_inside_of_an_operator_is_not_lost() {
     drop(db);
 }
 
-/// What `inside` finds on a thread of its own, within a closure that a value of the node's database
-/// is lent to, once `is_ending` holds of the node. `end` runs beside it, and waits for the closure,
-/// since the region is mapped.
+/// Lends a value of the node's database to a closure, on a thread of its own. The closure waits
+/// until `is_ending` holds, then calls `inside`: this returns what that finds. `end` runs beside the
+/// closure. It waits for the closure, since the region is mapped.
 fn lent_while<T: Send + 'static>(
     node: &Arc<Node>,
     end: fn(&Node),

@@ -66,7 +66,7 @@ fn a_node_that_starts_gives_signs_of_life() {
     assert!(after >= before + 2 && beats() == 0, "a node that has started is forgotten");
 }
 
-/// Bug: the writer deleted what a node needed that had registered anew after it was forgotten.
+/// Bug: a node was forgotten, and registered again. The writer deleted what it needed.
 /// Cause: the register got the node's name only in the sign that found no registration and heard
 /// of its own put. Where the answer was lost, or the register could not be written, later signs
 /// found the registration and did not look. Fix: the name is due until the register has it.
@@ -204,8 +204,8 @@ fn a_node_that_ends_before_it_has_started_is_not_registered() {
     }
 }
 
-/// Bug: a closing beside a call that starts a node anew left a registration in the store. Cause: it
-/// ended the registration before it waited for the call, which registers. Fix: it waits first.
+/// Bug: a closing left a registration in the store, beside a call that starts a node anew. Cause: the
+/// closing ended the registration, then waited for the call, which registers. Fix: it waits first.
 #[test]
 fn a_closing_leaves_no_registration_of_a_call_beside_it() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
