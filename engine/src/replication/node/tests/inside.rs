@@ -70,8 +70,8 @@ fn a_handle_that_is_closed_or_dropped_inside_of_an_operator_is_not_lost() {
 }
 
 /// Lends a value of the node's database to a closure, on a thread of its own. The closure waits
-/// until `is_ending` holds, then calls `inside`: this returns what that finds. `end` runs beside the
-/// closure. It waits for the closure, since the region is mapped.
+/// until `is_ending` holds, then calls `inside`: this returns what that finds. `end` runs beside
+/// the closure. It waits for the closure, since the region is mapped.
 fn lent_while<T: Send + 'static>(
     node: &Arc<Node>,
     end: fn(&Node),

@@ -204,8 +204,8 @@ fn a_node_that_ends_before_it_has_started_is_not_registered() {
     }
 }
 
-/// Bug: a closing left a registration in the store, beside a call that starts a node anew. Cause: the
-/// closing ended the registration, then waited for the call, which registers. Fix: it waits first.
+/// Bug: a closing left a registration in the store, beside a call that starts a node anew. Cause:
+/// it ended the registration, then waited for the call, which registers. Fix: it waits first.
 #[test]
 fn a_closing_leaves_no_registration_of_a_call_beside_it() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
