@@ -93,12 +93,15 @@ impl ExtentStore {
         bytes: u64,
         makes_space: bool,
     ) -> Result<SpaceReservation> {
-        // As much is lost at most where an extent's last unit is not filled.
-        let units = (bytes + bytes / 8).div_ceil(UNIT).max(1);
         if self.read_only || bytes == 0 {
             // Nothing is written to its files read-only: objects take no space there.
             return Ok(SpaceReservation { store: Arc::clone(self), units_left: AtomicU64::new(0) });
         }
+        // As much is lost at most where an extent's last unit is not filled.
+        self.find_units((bytes + bytes / 8).div_ceil(UNIT), makes_space)
+    }
+
+    fn find_units(self: &Arc<Self>, units: u64, makes_space: bool) -> Result<SpaceReservation> {
         let _inside = self.gate.enter_step().map_err(Error::not_open)?;
         let mut allocation = self.allocation.lock();
         let reserve = if makes_space { 0 } else { self.reserve_units(&allocation) };
@@ -214,7 +217,7 @@ impl ExtentStore {
     ///
     /// `Full` when the file system has no room; or another I/O error.
     pub(crate) fn refill_reserve(self: &Arc<Self>) -> Result<()> {
-        self.reserve_space(1, false).map(drop)
+        self.find_units(0, false).map(drop)
     }
 
     /// Whether less is free than is kept in any case.
