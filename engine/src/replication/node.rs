@@ -307,8 +307,12 @@ impl Node {
             Ok((entry, EntryApplied::Done)) => {
                 matches!(entry.body, EntryBody::Checkpoint(_)) && self.wants_newer(reader)
             }
-            // The store has lost the entry, or what the node reads.
-            Err(error) if error.kind() == ErrorKind::Corrupt && error.is_of_store() => {
+            // The store has lost the entry, or what the node reads; or the node's database refuses
+            // what it is to commit, which it would for ever.
+            Err(error)
+                if error.kind() == ErrorKind::Corrupt && error.is_of_store()
+                    || error.kind().is_refusal() =>
+            {
                 // Without newer data the node would start again and again from what it has.
                 let newer = if self.reads_store { reader.base } else { number };
                 if self.log.end()?.checkpoint <= newer {

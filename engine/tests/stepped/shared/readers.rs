@@ -12,7 +12,9 @@ use super::{
 use crate::common::cuts::PATH;
 use crate::common::{alone, tiny, wait_until};
 use terrace::testing::{HandClock, Machine, Survive};
-use terrace::{Database, Durability, Follower, ObjectServer, Options, TableOptions};
+use terrace::{
+    Database, Durability, ErrorKind, Follower, ObjectServer, Options, TableOptions, WriteBatch,
+};
 
 const PLACE: &str = "/follower";
 
@@ -330,6 +332,44 @@ fn operands_of_one_key_in_several_commits_are_applied() {
     assert_eq!(content(&second).unwrap(), expected);
     let third = standby.promote().unwrap();
     assert_eq!(content(&third).unwrap(), expected);
+}
+
+/// Bug: a reader with a smaller region than the writer's stopped for ever at a commit with more
+/// range deletes than a zone of its own has room for. Cause: it made the same commit again and
+/// again. Fix: it leaves behind what its database refuses, once there is a newer checkpoint.
+#[test]
+fn a_reader_leaves_behind_what_it_refuses_once_there_is_a_newer_checkpoint() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let sized = |bytes| of_machine(&Machine::with_files(), None).pm_size(bytes);
+    let db = begun(sized(16 << 20).object_store(server.url()).share(true));
+    let follower = sized(2 << 20).follow(server.url(), PLACE).unwrap();
+    let standby = sized(2 << 20).standby(server.url(), "/standby").unwrap();
+    catch_up(|| follower.step()).unwrap();
+    catch_up(|| standby.step()).unwrap();
+    let entries = || server.names().into_iter().filter(|it| it.contains("/log/")).count();
+    let (table, before) = (db.existing_table("t").unwrap(), entries());
+    let mut batch = WriteBatch::new();
+    for n in 0..20_000 {
+        batch.delete_range(&table, key(2 * n)..key(2 * n + 1));
+    }
+    db.write(batch).unwrap();
+    // No checkpoint follows, which readers would start from.
+    while entries() == before {
+        db.step().unwrap();
+    }
+    let steps: [&dyn Fn() -> terrace::Result<bool>; 2] = [&|| follower.step(), &|| standby.step()];
+    for step in steps {
+        let refused = (0..100).find_map(|_| step().err()).unwrap();
+        assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
+    }
+    force_checkpoint(&db);
+    settle(|| db.step());
+    let expected = content(&db).unwrap();
+    catch_up(|| follower.step()).unwrap();
+    assert_eq!(content(&follower.database().unwrap()).unwrap(), expected);
+    catch_up(|| standby.step()).unwrap();
+    assert_eq!(content(&standby.promote().unwrap()).unwrap(), expected);
 }
 
 /// Of an idle follower, by the clock: at most two requests a second.
