@@ -121,7 +121,8 @@ pub(crate) fn find_reserve(ctx: &JobContext) -> Result<()> {
     if store.space().taken_bytes == 0 {
         return Ok(());
     }
-    match store.refill_reserve() {
+    // A unit beyond it, for the first drain.
+    match store.reserve_space(1, false) {
         Err(e) if !e.may_pass() => return Err(e),
         Err(_) if store.lacks_least_reserve() => ctx.shared.zones.set_freeing_only(true),
         _ => false,
