@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::Result;
 use crate::base::options::Options;
-use crate::engine::catalog::{READER_POSITION, READER_TABLE};
+use crate::engine::catalog::{READER_POSITION, READER_POSITION_LEN, READER_TABLE};
 use crate::engine::open::files_of;
 use crate::engine::{Database, Engine};
 use crate::version::Manifest;
@@ -197,8 +197,11 @@ impl BackupSet {
 /// Whether a database is that of a follower or a standby. Its state lies in a table of a name that
 /// a user may have given, too; without a position it is the user's.
 fn is_of_node(db: &Database) -> Result<bool> {
-    Ok(db.table_names().iter().any(|name| name == READER_TABLE)
-        && db.existing_table(READER_TABLE)?.get(READER_POSITION)?.is_some())
+    if db.table_names().iter().all(|name| name != READER_TABLE) {
+        return Ok(false);
+    }
+    let row = db.existing_table(READER_TABLE)?.get(READER_POSITION)?;
+    Ok(row.is_some_and(|row| row.len() == READER_POSITION_LEN))
 }
 
 impl Options {

@@ -21,6 +21,8 @@ pub(crate) const READER_TABLE: &str = "terrace-replica";
 
 /// Its row that says how far the reader has come.
 pub(crate) const READER_POSITION: &[u8] = b"position";
+/// Bytes of it.
+pub(crate) const READER_POSITION_LEN: usize = 24;
 
 /// A table, by its name or by a handle. Calls that take one take `"users"` and `&users` alike.
 ///

@@ -59,8 +59,8 @@ impl Compact {
     pub(crate) fn plan<'a>(&self, ctx: &'a JobContext, work: Work) -> Option<Box<Plan<'a>>> {
         // Before the horizon: what is released between the two is looked at again.
         let releases = ctx.shared.snapshots.releases();
-        let (rest, shape) = (ctx.rest(), ctx.shape());
-        let mut tables = ctx.tables.index().compactable((rest, releases), &shape);
+        let rest = ctx.rest();
+        let mut tables = ctx.tables.index().compactable((rest, releases), &ctx.shape_at(rest));
         // One that the disk has no room for does not keep the next from making some.
         let refused = ctx.refused.load(Ordering::Relaxed);
         let behind = tables.iter().position(|table| table.id() == refused);
@@ -131,7 +131,7 @@ impl Compact {
         let horizon = ctx.shared.snapshots.horizon();
         let busy = ctx.claims.of(table.id());
         let rests = rest >= Rest::Resting;
-        let (version, mut shape) = (Arc::clone(&table.view().version), ctx.shape());
+        let (version, mut shape) = (Arc::clone(&table.view().version), ctx.shape_at(rest));
         shape.job_bytes >>= table.job_halvings().min(u32::BITS);
         let spared = if shape.may_touch_objects(&version) { SPARED_SUBLEVELS } else { 0 };
         let (readers, shape) = (horizon.readers(), &shape);

@@ -173,8 +173,13 @@ impl JobContext {
 
     /// How large levels and extents shall be.
     pub(crate) fn shape(&self) -> Shape {
+        self.shape_at(self.rest())
+    }
+
+    /// The same while the database rests so much.
+    pub(super) fn shape_at(&self, rest: Rest) -> Shape {
         let (level1, region) = (self.options.level1_size, self.shared.zones.region_len());
-        let (bytes, share) = match self.rest() {
+        let (bytes, share) = match rest {
             Rest::Quiet => (0, QUIET_LEVEL1_SHARE),
             _ => (region * LEVEL1_REGIONS, LEVEL1_SHARE),
         };

@@ -28,6 +28,8 @@ pub(crate) struct Locker {
     has_shared: bool,
     /// The names of the ranges that are locked.
     ranges: IntervalSet,
+    /// Whether one of them was locked as shared.
+    has_shared_range: bool,
     /// Bytes of memory that the locks take, and what else was counted; and as many of them as the
     /// manager knows of.
     memory: usize,
@@ -54,6 +56,9 @@ const ESCALATE_AT: usize = 4;
 /// Fewer keys than that stay as they are: a range takes the memory of a few keys.
 const LEAST_RUN: usize = 16;
 
+/// So many keys are given back by what lies between the first and the last, a shard at once.
+const MANY: usize = 4096;
+
 /// The manager is told of this many bytes at a time, or few locks would cost it a shared counter.
 const STEP: usize = 8 << 10;
 
@@ -72,6 +77,7 @@ impl Locker {
             points: Vec::new(),
             has_shared: false,
             ranges: IntervalSet::default(),
+            has_shared_range: false,
             memory: 0,
             told: 0,
             boundaries: 0,
@@ -149,7 +155,11 @@ impl Locker {
         patience: Patience,
         table: &dyn Fn() -> String,
     ) -> Result<bool> {
-        let span = Span::Point(name(space, key));
+        let name = name(space, key);
+        if self.knows_ranges_of(mode) && self.ranges.contains(&name) {
+            return Ok(false);
+        }
+        let span = Span::Point(name);
         let Some(granted) = self.lock(Request { owner: self.id, mode, span }, patience, table)?
         else {
             return Ok(false);
@@ -256,7 +266,11 @@ impl Locker {
     /// Whether it has all keys of a range locked like this, with ranges; one without keys always.
     pub(crate) fn has_range(&self, space: u64, range: &KeyRange, mode: Mode) -> bool {
         let Some(keys) = range.interval() else { return true };
-        let span = Span::Range(names(space, &keys));
+        let names = names(space, &keys);
+        if self.knows_ranges_of(mode) {
+            return self.ranges.covers(&names);
+        }
+        let span = Span::Range(names);
         self.manager.has(&Request { owner: self.id, mode, span })
     }
 
@@ -287,10 +301,20 @@ impl Locker {
         table: &dyn Fn() -> String,
     ) -> Result<Option<KeyRange>> {
         let Some(keys) = range.interval() else { return Ok(None) };
-        let span = Span::Range(names(space, &keys));
+        let names = names(space, &keys);
+        if self.knows_ranges_of(mode) && self.ranges.covers(&names) {
+            return Ok(None);
+        }
+        self.has_shared_range |= mode == Mode::Shared;
+        let span = Span::Range(names);
         let granted = self.lock(Request { owner: self.id, mode, span }, patience, table)?;
         self.work += u64::from(granted.is_some());
         Ok(granted.and_then(|granted| self.hold_range(granted)))
+    }
+
+    /// Whether all ranges that are held are locked like this, or stronger.
+    fn knows_ranges_of(&self, mode: Mode) -> bool {
+        mode == Mode::Shared || !self.has_shared_range
     }
 
     /// Notes a range that is locked; its keys.
@@ -407,6 +431,7 @@ impl Locker {
     /// Locks the names from `start` to the last of `keys` in place of the keys; whether they were
     /// free.
     fn lock_instead(&mut self, start: Vec<u8>, keys: &[Name], mode: Mode) -> bool {
+        self.has_shared_range |= mode == Mode::Shared;
         let span = Span::Range(KeyInterval { start, end: keys.last().map(|last| after(last)) });
         let request = Request { owner: self.id, mode, span };
         match self.manager.attempt(request, Patience::None, self.work, None, &String::new) {
@@ -415,7 +440,12 @@ impl Locker {
             _ => return false,
         }
         // Owners that wait for the keys wait for the range now.
-        self.manager.release_keys(self.id, keys);
+        match (mode, keys) {
+            (Mode::Exclusive, [first, .., last]) if keys.len() >= MANY => {
+                self.manager.release_all_keys(self.id, first, last);
+            }
+            _ => drop(self.manager.release_keys(self.id, keys)),
+        }
         let freed: usize = keys.iter().map(|key| Locker::bytes_of_key(key.len() - SPACE)).sum();
         self.set_memory(self.memory - freed);
         true
@@ -442,7 +472,8 @@ impl Locker {
         let ranges = std::mem::take(&mut self.ranges);
         self.manager.release(self.id, &points, &ranges);
         self.manager.changed(std::mem::take(&mut self.told), 0);
-        (self.memory, self.boundaries, self.has_shared) = (0, 0, false);
+        (self.memory, self.boundaries) = (0, 0);
+        (self.has_shared, self.has_shared_range) = (false, false);
     }
 }
 

@@ -416,6 +416,12 @@ impl LockManager {
         waited_for
     }
 
+    /// Takes back all locks on keys from one to another, which are those of `owner`: it has their
+    /// range as the only one. Costs a walk over all keys that are locked.
+    pub(super) fn release_all_keys(&self, owner: OwnerId, first: &Name, last: &Name) {
+        self.shards.iter().for_each(|shard| shard.lock().release_all(owner, first, last));
+    }
+
     /// How an owner holds a key by itself.
     pub(super) fn mode_of(&self, owner: OwnerId, name: &Name) -> Option<Mode> {
         self.shard_of(name).lock().mode_of(name, owner)

@@ -308,6 +308,20 @@ impl Shard {
         }
     }
 
+    /// Takes back all locks on keys from one to another, which are those of `owner`.
+    pub(super) fn release_all(&mut self, owner: OwnerId, first: &Name, last: &Name) {
+        let mut released = self.points.split_off(first);
+        let behind = (Bound::Excluded(last), Bound::Unbounded);
+        if let Some((next, _)) = released.range::<Name, _>(behind).next() {
+            let next = next.clone();
+            self.points.append(&mut released.split_off(&next));
+        }
+        debug_assert!(
+            released.values().flatten().all(|(holder, _)| *holder == owner),
+            "what an owner holds alone has no lock of others (invariant 2)"
+        );
+    }
+
     /// How `owner` holds a key, if it does.
     pub(super) fn mode_of(&self, name: &Name, owner: OwnerId) -> Option<Mode> {
         let held = self.points.get(name)?.iter().find(|(holder, _)| *holder == owner)?;

@@ -25,6 +25,8 @@ pub(crate) use extent_writer::{ExtentWriter, WriteMemory};
 pub use handle::Table;
 pub(crate) use pace::{Pace, Wakeup};
 pub use pending::PendingCommit;
+#[cfg(test)]
+pub(crate) use range::CHUNKS;
 pub use range::{KeyIter, Range, ValueIter};
 pub(crate) use reads::TableReader;
 pub use reads::{ReadTables, Snapshot};

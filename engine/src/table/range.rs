@@ -251,6 +251,8 @@ impl Range {
     }
 
     fn chunk(&mut self) -> Chunk {
+        #[cfg(test)]
+        CHUNKS.set(CHUNKS.get() + 1);
         let rows = self.next_rows.min(self.left);
         self.ahead.iter().for_each(|ahead| ahead.wants(self.left));
         self.next_rows = (self.next_rows * 2).min(MOST_ROWS);
@@ -538,3 +540,9 @@ parts_of_rows! {
 
 #[cfg(all(test, not(feature = "loom")))]
 mod tests;
+
+#[cfg(test)]
+thread_local! {
+    /// Chunks that ranges of this thread have read.
+    pub(crate) static CHUNKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}

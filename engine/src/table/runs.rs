@@ -66,6 +66,10 @@ impl Joined {
         (Arc::clone(&self.core) as _, self.run.id)
     }
 
+    pub(crate) fn id(&self) -> u64 {
+        self.run.id
+    }
+
     /// The number of its table, and its rows.
     pub(crate) fn rows(&self) -> (TableId, Level) {
         (self.core.id(), self.run.extents.clone())

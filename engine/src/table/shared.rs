@@ -378,7 +378,7 @@ impl UnshippedRuns {
     }
 
     /// A commit was withdrawn.
-    pub(super) fn forget(&self, ids: impl Iterator<Item = u64>) {
+    pub(crate) fn forget(&self, ids: impl Iterator<Item = u64>) {
         let mut runs = self.runs.lock();
         ids.for_each(|id| drop(runs.remove(&id)));
     }

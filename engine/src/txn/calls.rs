@@ -1,16 +1,11 @@
 //! Calls of a transaction that are made of others.
 
-use std::ops::Bound;
-
 use bytes::Bytes;
 
-use super::options::Isolation;
-use super::range::Row;
-use super::spilled::{End, Write};
+use super::spilled::Write;
 use super::state::Running;
 use super::{Transaction, TxnRange};
-use crate::base::error::{Error, Result};
-use crate::base::options::Failpoint;
+use crate::base::error::Result;
 use crate::locks::Mode;
 use crate::read::{self, KeyBounds, KeyRange, Lookups};
 use crate::table::{ReadTables, Table};
@@ -295,73 +290,6 @@ impl Transaction {
             match decide(old.as_deref()) {
                 Some(new) => running.write(self.inner(), at, key, new).map(|()| true),
                 None => Ok(false),
-            }
-        })
-    }
-
-    /// Removes the row with the least key and returns it. The keys up to it are locked. A
-    /// serializable transaction that finds no row locks the whole table.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transaction::range_for_update`] and [`Transaction::delete`].
-    pub fn pop_first(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
-        self.pop(table, End::Front)
-    }
-
-    /// Removes the row with the greatest key and returns it. The keys from it on are locked.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transaction::pop_first`].
-    pub fn pop_last(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
-        self.pop(table, End::Back)
-    }
-
-    /// One call: what is returned is what is removed, whatever other threads of this transaction
-    /// and other transactions do meanwhile.
-    fn pop(&self, table: &Table, end: End) -> Result<Option<Row>> {
-        let inner = self.inner();
-        self.on(table, |running, at| {
-            let outermost = |running: &mut Running, range: KeyRange| {
-                let mut rows = self.cursor(running, None, (table, at), range, false).limit(1);
-                Ok::<_, Error>((rows.next_row(running, end)?, rows.lsn()))
-            };
-            let all = KeyRange::from_bounds(&(..));
-            let mut relies_on_none = inner.options.isolation != Isolation::Serializable;
-            loop {
-                let (Some((key, value)), _) = outermost(running, all.clone())? else {
-                    if relies_on_none {
-                        return Ok(None);
-                    }
-                    // The lock may be waited for, and a row be there then.
-                    running.about_to_scan(inner, at, &all)?;
-                    relies_on_none = true;
-                    continue;
-                };
-                let to_key = match end {
-                    End::Front => KeyRange::from_bounds(&(..=&key)),
-                    End::Back => KeyRange::from_bounds(&(&key..)),
-                };
-                running.own_range(inner, (at, &to_key), Mode::Exclusive)?;
-                if inner.shared.region.has(Failpoint::PopUnlockedRow) {
-                    running.write(inner, at, &key, None)?;
-                    return Ok(Some((key, value)));
-                }
-                // Another transaction may have removed it, or put a row in front of it.
-                let (found, lsn) = outermost(running, to_key.clone())?;
-                if let Some(row) = found {
-                    running.write(inner, at, &row.0, None)?;
-                    let gone = match end {
-                        End::Front => KeyRange { upper: Bound::Included(row.0.to_vec()), ..to_key },
-                        End::Back => KeyRange { lower: Bound::Included(row.0.to_vec()), ..to_key },
-                    };
-                    // The next one need not pass what this one and those before it have removed.
-                    if let Some(gone) = gone.interval() {
-                        running.writes.note_bare(at, &gone, lsn);
-                    }
-                    return Ok(Some(row));
-                }
             }
         })
     }

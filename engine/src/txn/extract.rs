@@ -30,7 +30,7 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> ExtractIf<'_, F> {
             error => return Some(error),
         };
         let goes = (self.goes)(&key, &value);
-        goes.then(|| self.txn.delete(self.table, &key).map(|()| (key, value)))
+        goes.then(|| self.txn.remove_own(self.table, &key).map(|()| (key, value)))
     }
 }
 

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use super::options::Isolation;
 use super::seen::{Seen, bytes_of, bytes_of_range};
 use super::spilled::{End, WritesAhead};
-use super::state::{Inner, Running, Used};
+use super::state::{Inner, Running};
+use super::tables::Used;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
 use crate::base::options::Failpoint;
@@ -194,14 +195,26 @@ impl Running {
         self.lock_range(inner, table, range, Mode::Shared).map(drop)
     }
 
+    /// Whether nothing was committed after `since` to what is locked. Whoever commits holds the
+    /// locks until the commit is visible (invariant 1), and plain writes hold them too by now.
+    fn is_newest(&self, inner: &Inner, since: Lsn) -> bool {
+        debug_assert!(
+            inner.shared.committer.locks_rows(),
+            "rows are locked before they are compared with a snapshot (invariant 2)"
+        );
+        inner.shared.committer.visible() <= since
+    }
+
     fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
         debug_assert!(
             self.locker.has_key(self.tables[table].pinned.lock_space(), key, Mode::Shared),
             "a key is locked before its versions are compared with the snapshot (invariant 2)"
         );
-        let core = &self.tables[table].pinned.core;
-        let since = snapshot.lsn();
+        let (core, since) = (&self.tables[table].pinned.core, snapshot.lsn());
+        if self.is_newest(inner, since) {
+            return Ok(());
+        }
         let newest = inner
             .shared
             .read(core, Some(snapshot), |view, _| read::newest_above(view, key, since))?;
@@ -219,9 +232,12 @@ impl Running {
             self.locker.has_range(space, range, Mode::Shared),
             "a range is locked before its versions are compared with the snapshot (invariant 2)"
         );
-        let core = &self.tables[table].pinned.core;
+        let (core, since) = (&self.tables[table].pinned.core, snapshot.lsn());
+        if self.is_newest(inner, since) {
+            return Ok(());
+        }
         let changed = inner.shared.read(core, Some(snapshot), |view, _| {
-            read::changed(&view, &inner.shared.cache, range, snapshot.lsn())
+            read::changed(&view, &inner.shared.cache, range, since)
         })?;
         match changed {
             Some((key, lsn)) => Err(self.conflict(inner, table, &key, lsn)),

@@ -349,7 +349,8 @@ impl PreparedSet {
                     "a prepare whose verdict failed is as open as before (invariant 5)"
                 );
                 if commits && shared.committer.feed().is_some() {
-                    // They are kept for the prepare alone again.
+                    // They are kept for the prepare alone again, if there is room.
+                    shared.unshipped.forget(prepared.runs.iter().map(Joined::id));
                     let ticket = TicketLsn::unknown();
                     shared.keep_for_shipper(&prepared.runs, Some(&ticket), &[]);
                     ticket.set(prepared.place.lsn);

@@ -99,6 +99,21 @@ impl TxnRange {
         self
     }
 
+    /// Reads one row ahead, and more once it goes on.
+    pub(super) fn by_the_row(mut self) -> TxnRange {
+        self.committed.expect_rows(1);
+        self
+    }
+
+    /// Whether no row is in front of what is left of it from `end`: what it has returned last has
+    /// been removed, and so has all in front of that.
+    pub(super) fn has_passed_no_row(&self, running: &Running, end: End) -> bool {
+        let bound = if end == End::Front { &self.rest.lower } else { &self.rest.upper };
+        let Bound::Excluded(key) = bound else { return false };
+        let passed = end.up_to(key).interval();
+        passed.is_some_and(|passed| running.writes.is_bare(self.table, &passed, self.lsn()))
+    }
+
     /// Goes on at `key`, as [`Range::seek`] does.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
         self.restart(self.whole.part_from(key.as_ref(), self.is_reversed));

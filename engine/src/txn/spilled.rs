@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 use crate::base::error::Result;
 use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, MergingCursor};
 use crate::mvcc::pin;
+use crate::read::KeyRange;
 use crate::sstable::{BlockCache, Blocks, Extent, ReadAhead};
 use crate::table::ExtentWriter;
 use crate::version::{Level, LevelCursor, VersionSet};
@@ -49,6 +50,14 @@ impl End {
     /// Whether `a` is met before `b` from this end.
     pub(super) fn is_before(self, a: &[u8], b: &[u8]) -> bool {
         if self == End::Front { a < b } else { a > b }
+    }
+
+    /// The keys from this end up to `key`, which is one of them.
+    pub(super) fn up_to(self, key: &[u8]) -> KeyRange {
+        let mut keys = KeyRange::from_bounds(&(..));
+        let inner = if self == End::Front { &mut keys.upper } else { &mut keys.lower };
+        *inner = Bound::Included(key.to_vec());
+        keys
     }
 }
 

@@ -29,6 +29,7 @@ use super::options::{Isolation, LockWait, TxnOptions};
 use super::prepared::PreparedSet;
 use super::seen::Seen;
 use super::spilled::{Store, Write};
+use super::tables::Used;
 use super::writes::WriteSet;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
@@ -43,9 +44,7 @@ use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::time;
 use crate::read::view::PinnedView;
 use crate::read::{self, AsOf, Lookup};
-use crate::table::{
-    Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableBatch, TableSlot, TableTarget,
-};
+use crate::table::{Keep, NewRun, PendingCommit, Shared, TableBatch, TableTarget};
 use crate::version::Level;
 
 /// Where memory is short, a transaction that has written more than this spills it.
@@ -62,12 +61,6 @@ enum End {
     Conflict,
     Deadlock,
     Killed,
-}
-
-/// A table that the transaction has used.
-pub(super) struct Used {
-    pub(super) slot: Arc<TableSlot>,
-    pub(super) pinned: Arc<Pinned>,
 }
 
 /// What a running transaction holds.
@@ -205,8 +198,12 @@ impl Inner {
 
     /// Its writes take so many bytes in memory now.
     fn note_memory(&self, bytes: usize) {
-        let before = self.bytes.swap(bytes, Ordering::Relaxed);
-        self.shared.write_memory.changed(before, bytes);
+        let before = self.bytes.load(Ordering::Relaxed);
+        if before != bytes {
+            // The call that has the state is the only one that stores it.
+            self.bytes.store(bytes, Ordering::Relaxed);
+            self.shared.write_memory.changed(before, bytes);
+        }
     }
 
     /// Where writes are spilled to.
@@ -442,21 +439,6 @@ impl Running {
             inner.snapshot_lsn,
             "a running transaction keeps the snapshot that it began with (invariant 2)"
         );
-    }
-
-    /// The number by which the transaction knows a table.
-    pub(super) fn table(&mut self, inner: &Inner, table: &Table) -> Result<usize> {
-        if let Some(at) = self.tables.iter().position(|u| Arc::ptr_eq(&u.slot, &table.slot)) {
-            return Ok(at);
-        }
-        table.check_is_of(&inner.shared, "the transaction")?;
-        // The table of this moment first: emptied after that, it fails by itself.
-        let pinned = Arc::new(table.slot.pin());
-        if let Some(snapshot) = &self.snapshot {
-            table.slot.check_not_emptied_since(snapshot.lsn())?;
-        }
-        self.tables.push(Used { slot: Arc::clone(&table.slot), pinned });
-        Ok(self.tables.len() - 1)
     }
 
     pub(super) fn set_patience(&mut self, wait: LockWait) {

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -203,6 +203,12 @@ impl WriteSet {
         own.bare.find(key)
     }
 
+    /// Whether a walk at `lsn` finds no row in an interval.
+    pub(super) fn is_bare(&self, table: usize, interval: &KeyInterval, lsn: Lsn) -> bool {
+        let own = self.tables.get(table).filter(|own| lsn >= own.bare_at);
+        own.is_some_and(|own| own.bare.covers(interval))
+    }
+
     /// Whether a part of an interval was deleted.
     pub(super) fn deletes_in(&self, table: usize, interval: &KeyInterval) -> bool {
         self.tables.get(table).is_some_and(|of_table| of_table.deleted.overlaps(interval))
@@ -284,9 +290,7 @@ impl WriteSet {
         ahead: &mut WritesAhead,
     ) -> Result<Option<Written>> {
         let Some(of_table) = self.tables.get(table) else { return Ok(None) };
-        let mut range = of_table.memory.range::<[u8], _>(bounds);
-        let in_memory = if end == End::Front { range.next() } else { range.next_back() };
-        let in_memory = in_memory.and_then(newest);
+        let in_memory = of_table.outermost(bounds, end);
         if of_table.spilled.is_empty() {
             return Ok(in_memory);
         }
@@ -437,6 +441,20 @@ impl OfTable {
             versions.iter().map(|(_, write)| taken(key, write)).sum::<usize>()
         };
         self.bytes == self.memory.iter().map(of_key).sum::<usize>()
+    }
+
+    /// The first key in memory between the bounds from one end. A walk that leaves its own writes
+    /// behind, as one that removes rows does, asks for the last key alone.
+    fn outermost(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>), end: End) -> Option<Written> {
+        let (last, behind) = match end {
+            End::Front => (self.memory.last_key_value()?, (bounds.0, Bound::Unbounded)),
+            End::Back => (self.memory.first_key_value()?, (Bound::Unbounded, bounds.1)),
+        };
+        if !RangeBounds::<[u8]>::contains(&behind, last.0.as_slice()) {
+            return None;
+        }
+        let mut range = self.memory.range::<[u8], _>(bounds);
+        newest(if end == End::Front { range.next()? } else { range.next_back()? })
     }
 
     fn deletes(&self, key: &[u8]) -> bool {

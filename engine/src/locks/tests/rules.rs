@@ -625,3 +625,54 @@ fn a_wait_that_is_ended_is_late_and_its_owner_goes_on() {
     assert!(got.unwrap(), "it waits again");
     assert!(!key(&mut waiter, "before", Exclusive, Patience::None).unwrap(), "it has what it had");
 }
+
+/// Many keys become a range and are given back by what lies between them: locks of other owners in
+/// front and behind stay, and so do those of other tables.
+#[test]
+fn many_keys_that_become_a_range_leave_the_locks_of_others() {
+    let manager = LockManager::new(usize::MAX);
+    let (mut a, mut b) = (Locker::new(&manager), Locker::new(&manager));
+    for n in 0..6000 {
+        key(&mut a, &format!("k{n:05}"), Exclusive, Patience::None).unwrap();
+    }
+    let others = ["a", "k00000-", "k07000", "z"];
+    for (n, other) in others.iter().enumerate() {
+        assert!(key(&mut b, other, Exclusive, Patience::None).unwrap(), "{n}");
+    }
+    let elsewhere = || "u".to_string();
+    b.lock_key(2, b"k00100", Exclusive, Patience::None, &elsewhere).unwrap();
+    a.escalate();
+    let (keys, ranges) = manager.held();
+    assert!(keys < 6000 && ranges > 0, "{keys} keys, {ranges} ranges");
+    for other in others {
+        assert!(b.has_key(1, other.as_bytes(), Exclusive), "{other}");
+        assert!(busy(key(&mut a, other, Exclusive, Patience::None)), "{other}");
+    }
+    assert!(b.has_key(2, b"k00100", Exclusive));
+    assert!(busy(key(&mut b, "k05999", Exclusive, Patience::None)));
+    drop(a);
+    assert_eq!(manager.held(), (5, 0));
+    assert!(key(&mut b, "k05999", Exclusive, Patience::None).unwrap());
+}
+
+/// What lies in a range of its owner needs no lock of its own, in the mode of the range or a weaker
+/// one; in a stronger one it does.
+#[test]
+fn a_key_in_a_range_of_its_owner_is_locked_as_the_range_is() {
+    let manager = LockManager::new(usize::MAX);
+    let (mut a, mut b) = (Locker::new(&manager), Locker::new(&manager));
+    range(&mut a, "a".."f", Exclusive).unwrap();
+    for mode in [Shared, Exclusive] {
+        assert!(!key(&mut a, "c", mode, Patience::None).unwrap(), "{mode:?}");
+    }
+    range(&mut a, "p".."t", Shared).unwrap();
+    range(&mut b, "p".."t", Shared).unwrap();
+    assert!(!key(&mut a, "q", Shared, Patience::None).unwrap());
+    assert!(busy(key(&mut a, "q", Exclusive, Patience::None)), "others read it");
+    assert!(busy(range(&mut a, "q".."r", Exclusive)), "others read it");
+    drop(b);
+    assert!(key(&mut a, "q", Exclusive, Patience::None).unwrap());
+    assert!(!key(&mut a, "c", Exclusive, Patience::None).unwrap());
+    drop(a);
+    assert_eq!(manager.held(), (0, 0));
+}

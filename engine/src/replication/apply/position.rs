@@ -69,12 +69,14 @@ impl LogPosition {
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
     use super::*;
+    use crate::engine::catalog::READER_POSITION_LEN;
 
     #[test]
     fn a_position_round_trips_and_a_cut_one_is_none() {
         let position = LogPosition { entry: 7, claim: 2, lsn: 90 };
         let bytes = position.to_row();
         assert_eq!(LogPosition::of_row(&bytes), Some(position));
+        assert_eq!(bytes.len(), READER_POSITION_LEN);
         for len in 0..bytes.len() {
             assert_eq!(LogPosition::of_row(&bytes[..len]), None, "{len}");
         }
