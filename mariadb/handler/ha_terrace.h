@@ -262,6 +262,7 @@ private:
   int step_through_gaps(uchar *record, Way way);
   int take_row(uchar *record, const terrace_row &lent, bool *is_there);
   int read_row(uchar *record, const Bytes &key, bool *is_there);
+  int read_row_of_entry(uchar *record, const Bytes &of_row, bool *is_there);
   int unpack_found(uchar *record, const char *value, size_t length, const Bytes &key,
                    bool *is_there);
   int is_absent(const Bytes &key, bool *absent);

@@ -205,6 +205,9 @@ static bool locks_what_it_reads(THD *thd, enum thr_lock_type type)
     return true;
   if (thd_tx_isolation(thd) < ISO_REPEATABLE_READ)
     return false;
+  // What functions and triggers read for a log of statements: their commands are others.
+  if (type == TL_READ_NO_INSERT && thd->locked_tables_mode >= LTM_PRELOCKED)
+    return true;
   switch (thd_sql_command(thd))
   {
   case SQLCOM_INSERT:
@@ -216,6 +219,7 @@ static bool locks_what_it_reads(THD *thd, enum thr_lock_type type)
   case SQLCOM_DELETE:
   case SQLCOM_DELETE_MULTI:
   case SQLCOM_CREATE_TABLE:
+  case SQLCOM_LOAD:
     return true;
   default:
     return false;

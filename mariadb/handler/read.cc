@@ -40,17 +40,22 @@ int ha_terrace::rnd_end()
 
 int ha_terrace::rnd_next(uchar *record) { return move(record, FORWARD); }
 
+/* A key of characters that have more weights than their collation says has no place in it. */
+static const size_t NO_POSITION = 0xffff;
+
 void ha_terrace::position(const uchar *record)
 {
   const Bytes key = is_from_entry ? row : row_key(record);
   memset(ref, 0, ref_length);
-  int2store(ref, key.size());
-  memcpy(ref + 2, key.data(), std::min<size_t>(key.size(), ref_length - 2));
+  const bool fits = key.size() <= ref_length - 2 && key.size() < NO_POSITION;
+  int2store(ref, fits ? key.size() : NO_POSITION);
+  memcpy(ref + 2, key.data(), fits ? key.size() : 0);
 }
 
 int ha_terrace::cmp_ref(const uchar *one, const uchar *two)
 {
-  const size_t of_one = uint2korr(one), of_two = uint2korr(two);
+  const auto length = [this](const uchar *of) { return std::min<size_t>(uint2korr(of), ref_length - 2); };
+  const size_t of_one = length(one), of_two = length(two);
   int order = memcmp(one + 2, two + 2, std::min(of_one, of_two));
   if (order)
     return order;
@@ -62,6 +67,8 @@ int ha_terrace::rnd_pos(uchar *record, uchar *position)
   if (int error = begin_read())
     return error;
   bool is_there = false;
+  if (uint2korr(position) == NO_POSITION)
+    return fail_with("the primary key of a row is too long for a sort by the server");
   const Bytes key(reinterpret_cast<char *>(position) + 2, uint2korr(position));
   int error = read_row(record, key, &is_there);
   return error ? error : is_there ? 0 : HA_ERR_KEY_NOT_FOUND;
@@ -109,7 +116,7 @@ int ha_terrace::read_unique(uchar *record, const Bytes &entry)
     if (!error)
       error = check_condition(entry, of_row, &is_there);
     if (!error && is_there)
-      error = read_row(record, of_row, &is_there);
+      error = read_row_of_entry(record, of_row, &is_there);
   }
   else if (row_lock == LOCK_NONE && !trx()->is_serializable())
   {

@@ -207,12 +207,8 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
     is_from_entry = true;
     return 0;
   }
-  if (int error = read_row(record, of_row, is_there))
+  if (int error = read_row_of_entry(record, of_row, is_there))
     return error;
-  const bool is_computed_later = record == table->record[0] && !keyread_enabled();
-  if (*is_there && codec(active_index).has_virtual && !is_computed_later &&
-      record != table->record[1])
-    compute_virtual(record);
   const bool may_differ =
     row_lock != LOCK_NONE || trx()->has_written() || open_table->expires();
   if (!*is_there)
@@ -221,6 +217,18 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
   if (may_differ)
     *is_there = is_still_there(record, &error);
   return error;
+}
+
+/* The row of an entry. The server computes no virtual columns while it reads an index alone. */
+int ha_terrace::read_row_of_entry(uchar *record, const Bytes &of_row, bool *is_there)
+{
+  if (int error = read_row(record, of_row, is_there))
+    return error;
+  const bool is_computed_later = record == table->record[0] && !keyread_enabled();
+  if (*is_there && codec(active_index).has_virtual && !is_computed_later &&
+      record != table->record[1])
+    compute_virtual(record);
+  return 0;
 }
 
 /* Whether the row that was read is the one that the current entry belongs to. */

@@ -49,11 +49,9 @@ static int close_connection(handlerton *, THD *thd)
 static int commit(handlerton *, THD *thd, bool all)
 {
   end_renames(thd);
+  // The server wakes those that wait for this commit: the end of a statement is none.
   Trx *trx = Trx::existing(thd);
-  int error = trx ? trx->commit(all) : 0;
-  if (!error)
-    thd_wakeup_subsequent_commits(thd, 0);
-  return error;
+  return trx ? trx->commit(all) : 0;
 }
 
 static int rollback(handlerton *, THD *thd, bool all)

@@ -46,6 +46,16 @@ update w set a = 20 where k = 'two';
 select v from w force index (v) order by v;
 select v from w force index (v) order by v desc for update;
 commit;
+# A unique index on a virtual column, read with locks: the column was not computed.
+create table vu (id int primary key, a int, v int as (a * 2) virtual, unique (v));
+insert into vu (id, a) values (1, 5), (2, 7), (3, null);
+select v from vu where v = 10 lock in share mode;
+select v, id from vu where v = 14 for update;
+create table vs (v int);
+insert into vs select v from vu where v = 14;
+insert into vs select b.v from vs a join vu b on b.v = a.v where a.v > 0;
+update vs set v = (select v from vu where v = 10) where v > 0 limit 1;
+select v from vs order by v;
 # Without a primary key.
 create table h (a int, b int, key (a));
 insert into h values (3, 1), (1, 2), (2, null);
