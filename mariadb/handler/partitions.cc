@@ -33,6 +33,20 @@ int fail_as_taken(const Bytes &table)
   return fail_with(why.c_str());
 }
 
+void refuse_lost_name(THD *thd)
+{
+  const int command = thd_sql_command(thd);
+  if ((command != SQLCOM_CREATE_TABLE && command != SQLCOM_CREATE_SEQUENCE) || thd->is_error() ||
+      thd->lex->create_info.tmp_table())
+    return;
+  const TABLE_LIST *made = thd->lex->query_tables;
+  const Bytes name = library_name(made->db.str, made->table_name.str);
+  // It is asked for each partition, and to copy all names takes long.
+  if (!has_definition(name) &&
+      (library_has(name) || (has_list(name) && !partitions_of(name).empty())))
+    tell(fail_as_taken(name));
+}
+
 bool is_listed(const Bytes &partition)
 {
   const Bytes table = table_of_partition(partition);

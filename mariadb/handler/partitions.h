@@ -30,6 +30,11 @@ std::vector<Bytes> partitions_of(const Bytes &table);
 bool has_any(const Bytes &table);
 /* Fails for a name that a table with a lost definition has. */
 int fail_as_taken(const Bytes &table);
+/*
+  Has a CREATE of such a name fail, when the server makes a handler for it. The server looks for
+  errors behind that, and then writes another list over the one that is there.
+*/
+void refuse_lost_name(THD *thd);
 /* The server's list of partitions. */
 Bytes list_of(const Bytes &table);
 bool has_list(const Bytes &table);

@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "ha_terrace.h"
 #include "mysqld.h"
+#include "partitions.h"
 #include "recovery.h"
 #include "references.h"
 #include "status.h"
@@ -119,6 +120,8 @@ static bool set_options(terrace_options *options, Failure *failure)
 
 static handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root)
 {
+  if (!share && current_thd)
+    refuse_lost_name(current_thd);
   return new (mem_root) ha_terrace(hton, share);
 }
 
