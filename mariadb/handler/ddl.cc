@@ -117,7 +117,7 @@ int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO
   // that loses it in a power cut has no rows, and its opening begins it anew.
   if (!error && needs_layout(form) && !info->tmp_table())
     error = opened->set_layout(ha_thd(), Layout::of(form), TERRACE_RELAXED);
-  const Bytes copied = is_copy(name) && !form->part_info ? altered_table(ha_thd()) : Bytes();
+  const Bytes copied = is_copy(name) ? altered_table(ha_thd()) : Bytes();
   if (!error && !copied.empty() &&
       terrace_table_put(opened->table, COPY_OF, sizeof(COPY_OF), copied.data(), copied.size(),
                         TERRACE_RELAXED, failure.out()) != TERRACE_OK)
@@ -226,8 +226,7 @@ int rename_library_table(const Bytes &from, const Bytes &to)
   return library_has(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }
 
-/* The table that one is a copy of; empty for none. */
-static Bytes copied_table(const Bytes &copy)
+Bytes copied_table(const Bytes &copy)
 {
   Failure failure;
   terrace_table *table =
@@ -272,10 +271,9 @@ int ha_terrace::rename_table(const char *from, const char *to)
   const Bytes copy = name_of(from), name = name_of(to);
   // A kill has come behind the rename.
   const bool is_done = is_recovering() && !has_any(copy);
-  const Bytes copied = is_copy(copy) ? copied_table(is_done ? name : copy) : Bytes();
-  // The server goes on where its log's drop of the table has failed. The copy is whole.
-  if (is_recovering() && !is_done && copied == name && library_has(name))
-    delete_table(to);
+  const bool is_whole = table_of_partition(copy) == copy;
+  const Bytes copied =
+    is_copy(copy) && is_whole ? copied_table(is_done ? name : copy) : Bytes();
   int error = rename_library_table(copy, name);
   if ((!error || is_done) && !copied.empty() && copied != name && !is_hidden(name) &&
       (error = take_place(copied, copy, name)) && !is_recovering())

@@ -35,12 +35,16 @@ int fail_as_taken(const Bytes &table)
 
 void refuse_lost_name(THD *thd)
 {
+  LEX *lex = thd->lex;
   const int command = thd_sql_command(thd);
-  if ((command != SQLCOM_CREATE_TABLE && command != SQLCOM_CREATE_SEQUENCE) || thd->is_error() ||
-      thd->lex->create_info.tmp_table())
+  const bool creates = (command == SQLCOM_CREATE_TABLE || command == SQLCOM_CREATE_SEQUENCE) &&
+                       !lex->create_info.tmp_table();
+  const bool renames = command == SQLCOM_ALTER_TABLE && (lex->alter_info.flags & ALTER_RENAME);
+  if ((!creates && !renames) || thd->is_error())
     return;
-  const TABLE_LIST *made = thd->lex->query_tables;
-  const Bytes name = library_name(made->db.str, made->table_name.str);
+  const TABLE_LIST *made = lex->query_tables;
+  const Bytes name = renames ? library_name(lex->first_select_lex()->db.str, lex->name.str)
+                             : library_name(made->db.str, made->table_name.str);
   // It is asked for each partition, and to copy all names takes long.
   if (!has_definition(name) &&
       (library_has(name) || (has_list(name) && !partitions_of(name).empty())))

@@ -31,8 +31,9 @@ bool has_any(const Bytes &table);
 /* Fails for a name that a table with a lost definition has. */
 int fail_as_taken(const Bytes &table);
 /*
-  Has a CREATE of such a name fail, when the server makes a handler for it. The server looks for
-  errors behind that, and then writes another list over the one that is there.
+  Has a statement fail that gives such a name to a table it makes, or to a copy, when the server makes
+  a handler for that. The server looks for errors behind this, and then writes another list over the
+  one that is there. A recovery could not take back what a kill cuts later.
 */
 void refuse_lost_name(THD *thd);
 /* The server's list of partitions. */

@@ -293,11 +293,18 @@ static bool sync_before(THD *thd, const Rename &next)
 
 /*
   Refuses a name under which the library has a table, or partitions, of a lost definition. The start
-  has settled renames that were cut, so a recovery begins each one anew.
+  has settled renames that were cut, so a recovery begins each one anew. It goes on where its log's
+  drop of a table has failed whose copy, which is whole, gets the name.
 */
-static int refuse_taken(const Rename &rename)
+static int refuse_taken(const Bytes &from, const Rename &rename)
 {
   YIELD("taken");
+  if (is_recovering() && is_copy(from) && copied_table(from) == rename.to)
+  {
+    drop_each(partitions_of(rename.to));
+    if (library_has(rename.to) && !drop_library_table(rename.to))
+      set_references(rename.to, {});
+  }
   if (!has_any(rename.to))
     return 0;
   // The server's way back of a rename that was refused. A message would end its way back.
@@ -330,7 +337,7 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
       return 0;
     rename.number = ++last_number;
   }
-  if (int error = refuse_taken(rename))
+  if (int error = refuse_taken(from, rename))
     return error;
   // The old table is a backup, or is dropped. A power cut may have brought its definition back.
   if (is_recovering() && is_copy(rename.from) && has_definition(rename.from))

@@ -89,13 +89,13 @@ pub(super) fn run(root: &Path) -> Result<()> {
     lost_layout_begins_anew(&server, &holds)?;
     noted::rename_keeps_no_commit_waiting(&server, &holds)?;
     noted::renames_outlive_their_connection(&server, &holds)?;
-    noted::lost_tables_keep_their_rows(&server)?;
+    noted::lost_tables_keep_their_rows(&server, &holds)?;
     noted::a_folder_goes(&server, &holds)?;
     noted::an_earlier_rename_is_not_undone(&server, &holds)?;
     noted::a_partition_is_left(&server)?;
     noted::keys_do_not_follow(&server, &holds)?;
     noted::a_note_stays(&server, &holds)?;
-    let copying = noted::a_copy_is_whole(&server, &holds)?;
+    let copying = noted::copies_are_whole(&server, &holds)?;
     let held = noted::renames_are_refused(&server, &holds)?;
     server.kill()?;
     drop((copying, held));
