@@ -278,6 +278,10 @@ int ha_terrace::rename_table(const char *from, const char *to)
   if ((!error || is_done) && !copied.empty() && copied != name && !is_hidden(name) &&
       (error = take_place(copied, copy, name)) && !is_recovering())
     rename_library_table(name, copy);
+  // The server takes the name back where the definition of the copy did not get it.
+  const Bytes left = is_copy(name) ? copied_table(name) : Bytes();
+  if (!error && !left.empty() && left != copy)
+    error = move_children(copy, left);
   return tell(error == HA_ERR_NO_SUCH_TABLE ? rename_partitions_of(copy, name) : error);
 }
 

@@ -94,6 +94,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     noted::an_earlier_rename_is_not_undone(&server, &holds)?;
     noted::a_partition_is_left(&server)?;
     noted::keys_do_not_follow(&server, &holds)?;
+    noted::keys_go_back(&server, &holds)?;
     noted::a_note_stays(&server, &holds)?;
     let copying = noted::copies_are_whole(&server, &holds)?;
     let held = noted::renames_are_refused(&server, &holds)?;

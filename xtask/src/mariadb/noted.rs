@@ -238,6 +238,32 @@ pub(super) fn keys_do_not_follow(server: &Server, holds: &Holds) -> Result<()> {
     server.sql("DROP TABLE down, up", "test").map(drop)
 }
 
+/// Bug: behind a copy with RENAME whose definition could not get its name, other tables referred to
+/// that name. Cause: the server took back the rename alone. Fix: keys go back with it. A folder has
+/// the name of the definition here.
+pub(super) fn keys_go_back(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE up (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO up VALUES (1), (2); \
+         CREATE TABLE down (a INT, KEY (a), FOREIGN KEY (a) REFERENCES up (id)) ENGINE=Terrace; \
+         INSERT INTO down VALUES (1)",
+        "test",
+    )?;
+    let mut session = Session::open(server, "test")?;
+    holds.next("rename")?;
+    session.send("ALTER TABLE up ADD COLUMN b INT, RENAME TO above, ALGORITHM=COPY")?;
+    holds.has_come("rename")?;
+    let folder = server.data().join("test").join("above.frm");
+    fs::create_dir(&folder).context("taking the name of a definition")?;
+    holds.go("rename")?;
+    let said = session.answer()?;
+    fs::remove_dir(&folder).context("giving it back")?;
+    let refused = server.sql("DELETE FROM up WHERE id = 1", "test").is_err();
+    if !said.contains("ERROR") || !refused {
+        bail!("behind a copy that did not get its name a parent's row goes: {said}");
+    }
+    server.sql("INSERT INTO down VALUES (2); DROP TABLE down, up", "test").map(drop)
+}
+
 /// Bug: where a recovery could not drop the old table of a copy, the new definition was over the
 /// old rows. Cause: the server goes on behind that failure. Fix: the rename of the copy drops it,
 /// and that of its first partition all of the old ones. Here the copies are whole, and the old tables
