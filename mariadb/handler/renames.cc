@@ -28,6 +28,8 @@ static std::mutex lock;
 static std::map<THD *, std::vector<Rename>> under_way;
 /* What ended statements could not make durable: the end of another one's renames tries it again. */
 static std::vector<Rename> left;
+/* Whether a statement tries the first ones again. Until then others look at them as before. */
+static bool tries_left = false;
 /* How many connections have some under way: commits take no lock without a rename. */
 static std::atomic<size_t> connections{0};
 static ulonglong last_number = 0;
@@ -383,16 +385,21 @@ void end_renames(THD *thd)
              done.end());
   {
     std::lock_guard<std::mutex> guard(lock);
-    of_others.swap(left);
+    if (!tries_left)
+      of_others = left;
+    tries_left |= !of_others.empty();
     // No later statement settles these: it has no lock on their names.
     under_way.erase(thd);
     connections = under_way.size();
   }
-  for (const auto &kept : {finish(done, MYF(MY_WME)), finish(of_others, MYF(0))})
-  {
-    std::lock_guard<std::mutex> guard(lock);
-    left.insert(left.end(), kept.begin(), kept.end());
-  }
+  std::vector<Rename> kept = finish(done, MYF(MY_WME));
+  const std::vector<Rename> kept_of_others = finish(of_others, MYF(0));
+  kept.insert(kept.end(), kept_of_others.begin(), kept_of_others.end());
+  std::lock_guard<std::mutex> guard(lock);
+  left.erase(left.begin(), left.begin() + of_others.size());
+  left.insert(left.end(), kept.begin(), kept.end());
+  if (!of_others.empty())
+    tries_left = false;
 }
 
 void settle_renames(bool recovers)

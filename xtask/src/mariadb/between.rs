@@ -92,6 +92,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     noted::lost_tables_keep_their_rows(&server, &holds)?;
     noted::a_folder_goes(&server, &holds)?;
     noted::an_earlier_rename_is_not_undone(&server, &holds)?;
+    noted::an_earlier_rename_is_seen(&server, &holds)?;
     noted::a_partition_is_left(&server)?;
     noted::keys_do_not_follow(&server, &holds)?;
     noted::keys_go_back(&server, &holds)?;

@@ -201,6 +201,31 @@ pub(super) fn an_earlier_rename_is_not_undone(server: &Server, holds: &Holds) ->
     server.sql("DROP TABLE mine, yours, two", "test").map(drop)
 }
 
+/// Bug: a rename went on behind one of an earlier statement that was not durable. Cause: another
+/// statement tried to make that one durable, and had taken it off the list meanwhile. Fix: it stays
+/// there until it is durable.
+pub(super) fn an_earlier_rename_is_seen(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE mine (id INT PRIMARY KEY) ENGINE=Terrace; \
+         CREATE TABLE one (id INT PRIMARY KEY) ENGINE=Terrace",
+        "test",
+    )?;
+    rename_unsynced(server, holds, "mine TO yours")?;
+    let mut session = Session::open(server, "test")?;
+    holds.next("definition")?;
+    session.send("RENAME TABLE one TO two")?;
+    holds.has_come("definition")?;
+    holds.is_so("unsynced", true)?;
+    let is_done = server.sql("RENAME TABLE yours TO ours", "test").is_ok();
+    holds.is_so("unsynced", false)?;
+    holds.go("definition")?;
+    quiet(&mut session)?;
+    if is_done {
+        bail!("a rename is done behind one that is not durable, and that another session syncs");
+    }
+    server.sql("DROP TABLE yours, two", "test").map(drop)
+}
+
 /// Bug: no start named a partition that its table does not list, and it kept its space. Cause: the
 /// table's definition was looked for alone. Fix: the list is read.
 pub(super) fn a_partition_is_left(server: &Server) -> Result<()> {
