@@ -91,7 +91,7 @@ private:
 
 /*
   The rows whose entries in an index begin with a prefix, as they are now, locked. Empty for none; one
-  at most where none is wanted.
+  at most where none is wanted. Many such ranges become the whole table.
 */
 int ha_terrace::rows_of_key(uint index, const Bytes &prefix, uint kind, std::vector<Bytes> *rows)
 {
@@ -99,9 +99,14 @@ int ha_terrace::rows_of_key(uint index, const Bytes &prefix, uint kind, std::vec
                                {nullptr, 0, TERRACE_UNBOUNDED}};
   Failure failure;
   const bool is_primary = index == table_share->primary_key;
+  bool is_whole = false;
+  if (int error = trx()->before_range_lock(open_table->name_of_table(), open_table->table,
+                                           kind == TERRACE_FOR_UPDATE, &is_whole))
+    return error;
   May_wait may_wait(trx());
-  terrace_cursor *entries = terrace_transaction_cursor(trx()->handle(), open_table->table, &range,
-                                                       kind, failure.out());
+  terrace_cursor *entries =
+    terrace_transaction_cursor(trx()->handle(), open_table->table, &range,
+                               is_whole ? TERRACE_READ_NEWEST : kind, failure.out());
   if (!entries)
     return failure.handler_error(ha_thd());
   terrace_row lent;

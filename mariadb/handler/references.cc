@@ -225,14 +225,17 @@ static bool has_name(const Bytes &name, const Bytes &table, const Bytes &but_of)
   const size_t database = table.find('/') + 1;
   const std::shared_ptr<const All> all = seen();
   for (auto &one : *all)
-    if (one.second->child != but_of && !is_hidden(one.second->child) &&
+    if (one.second->child != but_of &&
         !one.second->child.compare(0, database, table, 0, database) &&
         !my_strcasecmp(system_charset_info, one.second->name.c_str(), name.c_str()))
       return true;
   return false;
 }
 
-bool is_name_taken(const Bytes &name, const Bytes &table) { return has_name(name, table, table); }
+bool is_name_taken(const Bytes &name, const Bytes &table)
+{
+  return !seen()->count(table + '\0' + name) && has_name(name, table, table);
+}
 
 ulonglong references_version() { return version; }
 bool has_no_references() { return is_empty; }
@@ -243,6 +246,10 @@ int set_references(const Bytes &child, const std::vector<Reference> &wanted)
     return 0;
   Failure failure;
   std::lock_guard<std::mutex> guard(lock);
+  // Another statement may have given a name since this one has looked.
+  for (const Reference &one : wanted)
+    if (is_name_taken(one.name, is_hidden(child) ? altered_table(current_thd) : child))
+      return HA_ERR_FOUND_DUPP_KEY;
   std::vector<Bytes> removed;
   const std::shared_ptr<const All> all = seen();
   for (auto &one : *all)

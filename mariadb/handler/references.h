@@ -55,7 +55,7 @@ bool is_copy(const Bytes &name);
 /* Those of a child, and those to a parent but of hidden children, by name. */
 References references_of(const Bytes &child);
 References references_to(const Bytes &parent);
-/* Whether another table of its database has a key of the name. */
+/* Whether another table of its database, or a copy of one, has a key of a name that is new for it. */
 bool is_name_taken(const Bytes &name, const Bytes &table);
 /* Grows with each change of any. */
 ulonglong references_version();

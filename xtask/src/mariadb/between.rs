@@ -96,6 +96,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     noted::a_partition_is_left(&server)?;
     noted::keys_do_not_follow(&server, &holds)?;
     noted::keys_go_back(&server, &holds)?;
+    noted::names_of_keys_differ(&server, &holds)?;
     noted::a_note_stays(&server, &holds)?;
     let copying = noted::copies_are_whole(&server, &holds)?;
     let held = noted::renames_are_refused(&server, &holds)?;
