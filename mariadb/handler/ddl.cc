@@ -229,8 +229,10 @@ int rename_library_table(const Bytes &from, const Bytes &to)
 Bytes copied_table(const Bytes &copy)
 {
   Failure failure;
+  const std::vector<Bytes> partitions = library_has(copy) ? std::vector<Bytes>() : partitions_of(copy);
+  const Bytes &name = partitions.empty() ? copy : partitions.front();
   terrace_table *table =
-    terrace_database_existing_table(terrace_db, copy.c_str(), failure.out());
+    terrace_database_existing_table(terrace_db, name.c_str(), failure.out());
   terrace_value value = {};
   Bytes found;
   if (table && terrace_table_get(table, COPY_OF, sizeof(COPY_OF), &value, failure.out()) ==

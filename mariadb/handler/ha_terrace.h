@@ -372,7 +372,7 @@ bool is_own_table(const Bytes &name);
 int wait_for_drop(THD *thd, const Bytes &name);
 /* Drop and rename a table of the library. HA_ERR_NO_SUCH_TABLE if there is none. */
 int drop_library_table(const Bytes &name);
-/* The table that one is a copy of; empty for none. */
+/* The table that one, or one of partitions, is a copy of; empty for none. */
 Bytes copied_table(const Bytes &copy);
 int rename_library_table(const Bytes &from, const Bytes &to);
 

@@ -108,6 +108,15 @@ static std::vector<Rename> noted()
   return found;
 }
 
+/* Whether the start could not undo the half of a rename: not all is old under the new name. */
+static bool is_noted(const Rename &rename)
+{
+  for (const Rename &one : noted())
+    if (one.from == rename.from && one.to == rename.to)
+      return true;
+  return false;
+}
+
 bool has_definition(const Bytes &table)
 {
   return access(("./" + table + ".frm").c_str(), F_OK) == 0;
@@ -298,10 +307,11 @@ static bool sync_before(THD *thd, const Rename &next)
   has settled renames that were cut, so a recovery begins each one anew. It goes on where its log's
   drop of a table has failed whose copy, which is whole, gets the name.
 */
-static int refuse_taken(const Bytes &from, const Rename &rename)
+static int refuse_taken(const Rename &rename)
 {
   YIELD("taken");
-  if (is_recovering() && is_copy(from) && copied_table(from) == rename.to)
+  if (is_recovering() && is_copy(rename.from) && copied_table(rename.from) == rename.to &&
+      !is_noted(rename))
   {
     drop_each(partitions_of(rename.to));
     if (library_has(rename.to) && !drop_library_table(rename.to))
@@ -339,7 +349,7 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
       return 0;
     rename.number = ++last_number;
   }
-  if (int error = refuse_taken(from, rename))
+  if (int error = refuse_taken(rename))
     return error;
   // The old table is a backup, or is dropped. A power cut may have brought its definition back.
   if (is_recovering() && is_copy(rename.from) && has_definition(rename.from))

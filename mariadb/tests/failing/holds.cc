@@ -6,7 +6,7 @@
   it, and does not go on until the file with the extension `.go` is there: the test sees that the
   connection has come when the file is gone. An entry of an index goes to a wrong place for the file
   `misplace`. The counters of a table are refused for the file `refuse`, the record of its layout for
-  `refuse-layout`, foreign keys for `refuse-keys`, the drop of a table for `refuse-drop-NAME`, and the
+  `refuse-layout`, foreign keys for `refuse-keys`, the drop of a table for `refuse-drop`, and the
   statistics for `statistics`. As long as there is `no-statistics`, statistics are refused, and for
   `no-options` the options of partitions `p1`. As long as there is `format`, the record of a layout has
   another format, and for `unsynced` no directory can be synced.

@@ -95,6 +95,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     noted::an_earlier_rename_is_seen(&server, &holds)?;
     noted::a_partition_is_left(&server)?;
     noted::keys_do_not_follow(&server, &holds)?;
+    noted::no_orphan_stays(&server, &holds)?;
     noted::keys_go_back(&server, &holds)?;
     noted::names_of_keys_differ(&server, &holds)?;
     noted::a_note_stays(&server, &holds)?;
