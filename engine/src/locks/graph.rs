@@ -1,6 +1,7 @@
 //! The graph of waits. An edge leads from an owner that waits to an owner that has to give up its
 //! locks first. A cycle is a deadlock. A search from the owner that is about to wait, or is let
-//! past others, finds it: no other step adds an edge.
+//! past others, finds it: no other step adds an edge. Where nothing waits for that owner there is
+//! none, and nothing is searched.
 //!
 //! A thread that waits inside of [`Database::run`](crate::Database::run) cannot end the transaction
 //! that it runs: the waiter *suspends* it. A transaction holds others up too if their thread waits
@@ -38,11 +39,25 @@ struct Wait {
 
 /// What others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Ending {
+pub(super) enum Ending {
     /// The owner gives everything back.
     OfOwner(OwnerId),
     /// The call of the owner that may wait ends.
     OfCall(OwnerId),
+}
+
+/// Where searches for one end have been, and whether a way leads from there to the end.
+pub(super) type Been = HashMap<Ending, bool>;
+
+#[cfg(test)]
+thread_local! {
+    /// Edges that searches of this thread have visited.
+    pub(super) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+fn count_visit() {
+    #[cfg(test)]
+    VISITED.set(VISITED.get() + 1);
 }
 
 /// The graph.
@@ -136,13 +151,29 @@ impl Graph {
         free.into_iter().filter_map(|owner| self.remove(owner)).map(|(waiter, _)| waiter).collect()
     }
 
+    /// Whether anything waits for an owner, or for a call of it.
+    pub(super) fn is_waited_for(&self, owner: OwnerId) -> bool {
+        let keeps = |of: &HashMap<_, OwnerId>| of.values().any(|caller| *caller == owner);
+        [&self.suspended, &self.held_up].into_iter().any(keeps)
+            || self.waiting.values().any(|wait| wait.blockers.contains(&owner))
+    }
+
     /// Whether `from` ends only after a call of `caller`, or after one of the owners `others`.
-    pub(super) fn reaches(&self, from: OwnerId, caller: OwnerId, others: &[OwnerId]) -> bool {
+    /// `been` is of searches for the same.
+    pub(super) fn reaches(
+        &self,
+        from: OwnerId,
+        caller: OwnerId,
+        others: &[OwnerId],
+        been: &mut Been,
+    ) -> bool {
         let ends = |ending| match ending {
             Ending::OfCall(owner) => owner == caller,
             Ending::OfOwner(owner) => others.contains(&owner),
         };
-        others.contains(&from) || self.path(Ending::OfOwner(from), ends).is_some()
+        let from = Ending::OfOwner(from);
+        let known = been.get(&from).copied();
+        ends(from) || known.unwrap_or_else(|| self.path(from, ends, been).is_some())
     }
 
     /// Lets `past` go before a waiting owner, which waits for it from now on.
@@ -168,24 +199,32 @@ impl Graph {
         owners.chain(calls.into_iter().flatten().map(Ending::OfCall))
     }
 
-    /// A way from `from` to what `is_end` says, both included, along at least one edge.
-    fn path(&self, from: Ending, is_end: impl Fn(Ending) -> bool) -> Option<Vec<Ending>> {
-        let mut came_from: HashMap<Ending, Ending> = HashMap::default();
-        let mut open = vec![from];
-        while let Some(at) = open.pop() {
-            for next in self.before(at) {
-                if is_end(next) {
-                    let mut path = vec![next, at];
-                    while path.last() != Some(&from) {
-                        path.push(*came_from.get(path.last()?)?);
-                    }
-                    path.reverse();
-                    return Some(path);
-                }
-                if next != from && !came_from.contains_key(&next) {
-                    came_from.insert(next, at);
-                    open.push(next);
-                }
+    /// A way from `from` to what `is_end` says, both included, along at least one edge. It goes
+    /// nowhere that is in `been`, and ends where a way is known to lead on.
+    fn path(
+        &self,
+        from: Ending,
+        is_end: impl Fn(Ending) -> bool,
+        been: &mut Been,
+    ) -> Option<Vec<Ending>> {
+        been.insert(from, false);
+        let mut way = vec![(from, self.before(from))];
+        while let Some((_, edges)) = way.last_mut() {
+            let Some(next) = edges.next() else {
+                way.pop();
+                continue;
+            };
+            count_visit();
+            let known = been.get(&next).copied();
+            if known == Some(true) || is_end(next) {
+                let path: Vec<Ending> = way.iter().map(|(at, _)| *at).chain([next]).collect();
+                // What lies beside the way leads nowhere: there was no cycle (invariant 3).
+                been.extend(path.iter().map(|&at| (at, true)));
+                return Some(path);
+            }
+            if known.is_none() {
+                been.insert(next, false);
+                way.push((next, self.before(next)));
             }
         }
         None
@@ -194,7 +233,7 @@ impl Graph {
     /// Looks for a cycle through `owner`, and takes out the one of its members that has done the
     /// least work (of equals, the youngest), with a description of the cycle.
     pub(super) fn break_cycle(&mut self, owner: OwnerId) -> Option<(Arc<Waiter>, String)> {
-        let through = |at| self.path(at, |end| end == at);
+        let through = |at| self.path(at, |end| end == at, &mut Been::default());
         let cycle = through(Ending::OfCall(owner)).or_else(|| through(Ending::OfOwner(owner)))?;
         let (mut text, mut victim) = (String::new(), None);
         for step in cycle.windows(2) {

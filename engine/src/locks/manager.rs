@@ -36,7 +36,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::DEFAULT_WAIT;
-use super::graph::Graph;
+use super::graph::{Been, Graph};
 use super::ranges::RangeLocks;
 use super::request::{Blockers, Shard};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
@@ -294,12 +294,15 @@ impl LockManager {
         let suspends = on_this_thread(self, request.owner);
         let since = arrival();
         let mut graph = self.graph.lock();
+        let may_reach = !suspends.is_empty() || graph.is_waited_for(request.owner);
+        let (holders, mut been) = (blockers.len(), Been::default());
         queued.retain(|waiting| {
             // A waiter that has left the graph may be about to get its lock: it counts as a holder.
             let passes = graph.waiter(*waiting).is_some_and(|waiter| {
-                since < waiter.since || graph.reaches(*waiting, request.owner, &suspends)
+                since < waiter.since
+                    || may_reach && graph.reaches(*waiting, request.owner, &suspends, &mut been)
             });
-            if !passes && !blockers.contains(waiting) {
+            if !passes && !blockers[..holders].contains(waiting) {
                 blockers.push(*waiting);
             }
             passes
@@ -316,7 +319,7 @@ impl LockManager {
         }
         // The owner gets the lock or waits for it: releasing its locks takes it out of the graph.
         queued.iter().for_each(|&waiting| graph.let_past(waiting, request.owner));
-        let owner = request.owner;
+        let (owner, may_close) = (request.owner, may_reach || !queued.is_empty());
         if blockers.is_empty() {
             let grown = self.grant(&mut shards, &request);
             // The thread that runs it may wait in another one, which those let past may hold up.
@@ -327,7 +330,9 @@ impl LockManager {
         let waiter = Arc::new(Waiter { request, cost, since, table: table(), outcome, woken });
         graph.insert(&waiter, blockers, &suspends);
         shards.iter_mut().for_each(|shard| shard.enqueue(&waiter));
-        end_deadlocks(&mut graph, owner);
+        if may_close {
+            end_deadlocks(&mut graph, owner);
+        }
         let granted = granted(waiter.request.clone(), 0);
         Attempt::Waits(waiter, granted)
     }

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::rules::{draws, key, until_waiting};
-use crate::locks::graph::Graph;
+use crate::locks::graph::{Been, Graph, VISITED};
+use crate::locks::manager::Attempt;
 use crate::locks::request::{Request, Span, Waiter, name};
 use crate::locks::{LockManager, Locker, Mode, OwnerId, Patience, RunsHere};
 
@@ -159,8 +160,9 @@ fn a_transaction_is_let_past_a_waiting_call_of_the_one_that_its_thread_runs() {
 #[test]
 fn a_search_from_an_owner_that_is_suspended_finds_itself() {
     let graph = Graph::default();
-    assert!(graph.reaches(1, 2, &[1]) && graph.reaches(1, 2, &[3, 1]));
-    assert!(!graph.reaches(1, 2, &[3]) && !graph.reaches(1, 2, &[]));
+    let reaches = |others: &[OwnerId]| graph.reaches(1, 2, others, &mut Been::default());
+    assert!(reaches(&[1]) && reaches(&[3, 1]));
+    assert!(!reaches(&[3]) && !reaches(&[]));
 }
 
 /// Bug: two owners had one row exclusively. Cause: a waiter that is decided stands in its queue
@@ -186,4 +188,48 @@ fn nobody_is_let_past_a_waiter_that_is_about_to_get_its_lock() {
     }
     assert!(waiting.join().unwrap().0.unwrap());
     std::mem::forget(holder);
+}
+
+/// An attempt of `owner` to lock a key of the lock table alone; whether it has to wait.
+fn waits(manager: &LockManager, owner: OwnerId, key: &str, mode: Mode) -> bool {
+    let request = Request { owner, mode, span: Span::Point(name(1, key.as_bytes())) };
+    let attempt = manager.attempt(request, Patience::Endless, 0, None, &|| "t".to_string());
+    matches!(attempt, Attempt::Waits(..))
+}
+
+/// Bug: a row for which some hundreds of writers waited stood still. Cause: a writer that came
+/// searched from each of those in front of it, through all edges: the cube of their number. Fix:
+/// where nothing waits for the one that comes, there is nothing to find.
+#[test]
+fn who_comes_behind_many_and_is_not_waited_for_searches_nothing() {
+    let manager = LockManager::new(usize::MAX);
+    let owners: Vec<OwnerId> = (0..100).map(|_| manager.new_owner()).collect();
+    VISITED.set(0);
+    let waiting = owners.iter().filter(|&&owner| waits(&manager, owner, "k", Mode::Exclusive));
+    assert_eq!((waiting.count(), VISITED.get()), (99, 0));
+}
+
+/// The same bug, of owners for which others wait. Fix: the searches from those in front share where
+/// they have been.
+#[test]
+fn who_comes_behind_many_searches_each_edge_few_times() {
+    const WAITERS: usize = 100;
+    let manager = LockManager::new(usize::MAX);
+    let waits = |owner, key, mode| waits(&manager, owner, key, mode);
+    let owners: Vec<OwnerId> = (0..WAITERS + 4).map(|_| manager.new_owner()).collect();
+    let ([first, second, known, other], writers) = owners.split_first_chunk().unwrap();
+    assert!(!waits(*first, "k", Mode::Shared) && !waits(*second, "k", Mode::Shared));
+    writers.iter().for_each(|&writer| assert!(waits(writer, "k", Mode::Exclusive)));
+    let edges = WAITERS * (WAITERS + 3) / 2;
+    // One for which another one waits comes behind them: no way leads to it.
+    assert!(!waits(*known, "other", Mode::Exclusive) && waits(*other, "other", Mode::Shared));
+    VISITED.set(0);
+    assert!(waits(*known, "k", Mode::Exclusive));
+    let visited = VISITED.replace(0);
+    assert!(visited > edges && visited < 5 * edges, "{visited} visits of {edges} edges");
+    // A holder is let past all of them: from each a way leads to it.
+    assert!(waits(*first, "k", Mode::Exclusive));
+    let visited = VISITED.get();
+    assert!(visited > WAITERS && visited < 5 * edges, "{visited} visits of {edges} edges");
+    assert_eq!(manager.graph.lock().blockers(*first).as_slice(), [*second]);
 }
