@@ -30,6 +30,7 @@
 use std::cell::RefCell;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -343,7 +344,8 @@ impl LockManager {
             let owner = waiter.request.owner;
             // The observer may take locks of its own.
             let blockers = self.graph.lock().blockers(owner);
-            tell(owner, &blockers);
+            // Its panic is not ours to pass on: nobody would end the wait.
+            catch_unwind(AssertUnwindSafe(|| tell(owner, &blockers))).unwrap_or(());
         }
         let outcome = self.outcome(waiter, deadline);
         if !matches!(outcome, Outcome::Granted { .. }) {

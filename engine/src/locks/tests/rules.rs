@@ -674,5 +674,22 @@ fn a_key_in_a_range_of_its_owner_is_locked_as_the_range_is() {
     assert!(key(&mut a, "q", Exclusive, Patience::None).unwrap());
     assert!(!key(&mut a, "c", Exclusive, Patience::None).unwrap());
     drop(a);
+
+/// Bug: a row was locked for good, by an owner that no list had. Cause: a panic of the observer of
+/// waits unwound past the end of the wait. The waiter stayed in the queue and was handed the lock.
+/// Fix: the panic is caught, and the wait goes on.
+#[test]
+fn a_panic_of_the_observer_leaves_no_waiter() {
+    let manager = LockManager::with_observer(usize::MAX, Some(Arc::new(|_, _| panic!("test"))));
+    let (mut holder, mut waiter) = (Locker::new(&manager), Locker::new(&manager));
+    key(&mut holder, "k", Exclusive, Patience::None).unwrap();
+    let id = waiter.id();
+    let waits = thread::spawn(move || key(&mut waiter, "k", Exclusive, Patience::Endless));
+    until_waiting(&manager, id);
+    drop(holder);
+    let got = waits.join();
+    let is_free = key(&mut Locker::new(&manager), "k", Exclusive, Patience::None);
+    assert!(is_free.is_ok(), "{is_free:?}");
+    assert!(got.is_ok_and(|got| got.unwrap()), "the wait goes on");
     assert_eq!(manager.held(), (0, 0));
 }
