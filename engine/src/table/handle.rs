@@ -78,6 +78,10 @@ impl Table {
     /// - `MissingTable`: the table was dropped;
     /// - `Invalid`: the database is
     ///   open read-only;
+    /// - `Timeout`: a transaction has had the row locked for 10 s, or the deadline of the thread
+    ///   passed; nothing was written;
+    /// - `Deadlock`: a transaction waits for this write, or for the transaction in whose closure it
+    ///   is made, and the write for that one; nothing was written, and it can be made again;
     /// - `Full`: the region is full and cannot be drained, the disk being full;
     /// - `UnknownOutcome`: the device failed while the commit was under way;
     /// - `Unavailable`: the database stopped after an earlier failure;

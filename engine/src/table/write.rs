@@ -361,26 +361,27 @@ impl<'a> BatchRequest<'a> {
         }
     }
 
-    /// Ranges first, and in the order of their keys, so that batches do not wait for each other in
-    /// a circle.
+    /// Rows and ranges in one order, that of their first keys, so that batches do not wait for each
+    /// other in a circle. A range comes before a row at its first key, which needs no lock then.
     fn lock_all(&mut self) -> Result<()> {
         debug_assert!(self.placed.is_none(), "no lock is waited for with runs (invariant 2)");
         self.shared.check_writable()?;
         let mut locker = Locker::new(&self.shared.locks);
         let patience = Patience::usual();
-        let mut ranges: Vec<_> = self.batch.ranges().collect();
-        ranges
-            .sort_by(|(a, x), (b, y)| (a.lock_space(), &x.start).cmp(&(b.lock_space(), &y.start)));
-        for (table, interval) in ranges {
+        let ranges: Vec<_> = self.batch.ranges().collect();
+        let rows = self.batch.rows().map(|(table, key)| (table, key, None));
+        let mut locks: Vec<_> = rows
+            .chain(ranges.iter().map(|(table, range)| (*table, &range.start[..], Some(range))))
+            .collect();
+        locks.sort_by_key(|(table, start, range)| (table.lock_space(), *start, range.is_none()));
+        for (table, key, range) in locks {
             let (space, name) = (table.lock_space(), || table.label());
-            let range = KeyRange::from(interval);
-            drop(locker.lock_range(space, &range, Mode::Exclusive, patience, &name)?);
-        }
-        let mut rows: Vec<_> = self.batch.rows().collect();
-        rows.sort_by_key(|(table, key)| (table.lock_space(), *key));
-        for (table, key) in rows {
-            let name = || table.label();
-            locker.lock_key(table.lock_space(), key, Mode::Exclusive, patience, &name)?;
+            match range.map(|interval| KeyRange::from(interval.clone())) {
+                Some(range) => {
+                    drop(locker.lock_range(space, &range, Mode::Exclusive, patience, &name)?);
+                }
+                None => drop(locker.lock_key(space, key, Mode::Exclusive, patience, &name)?),
+            }
         }
         self.locker = Some(locker);
         Ok(())

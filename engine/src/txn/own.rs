@@ -394,35 +394,38 @@ impl Running {
         inner.shared.committer.lock_rows()?;
         // What it only saw is locked too, until it is committed: else two transactions that each
         // saw what the other one wrote would both find it unchanged.
-        for (table, range) in seen.ranges() {
-            let mode = match self.writes_in(inner, table, &range)? {
-                true => Mode::Exclusive,
-                false => Mode::Shared,
-            };
-            let (patience, target) = (self.patience(), &self.tables[table].pinned);
-            let (space, name) = (target.lock_space(), || target.label());
-            drop(self.locker.lock_range_beyond_limit(space, &range, mode, patience, &name)?);
-        }
         let space = |table: usize| self.tables[table].pinned.lock_space();
-        let mut keys: Vec<(u64, usize, &[u8])> =
-            seen.keys().map(|(table, key)| (space(table), table, key)).collect();
-        keys.sort_unstable();
+        let ranges: Vec<(usize, KeyRange)> = seen.ranges().collect();
+        let keys = seen.keys().map(|(table, key)| (space(table), key, None, table));
+        let mut locks: Vec<(u64, &[u8], Option<&KeyRange>, usize)> = keys
+            .chain(ranges.iter().map(|(at, range)| (space(*at), range.start(), Some(range), *at)))
+            .collect();
+        locks.sort_unstable_by(|a, b| (a.0, a.1, a.2.is_none()).cmp(&(b.0, b.1, b.2.is_none())));
         debug_assert!(
-            keys.is_sorted_by(|a, b| (a.0, a.2) < (b.0, b.2)),
-            "validations lock each row once, in one order, so they do not wait in a circle"
+            locks.is_sorted_by(|a, b| (a.0, a.1, a.2.is_none()) < (b.0, b.1, b.2.is_none())),
+            "validations lock each row and range once, in one order, so they do not wait in a \
+             circle"
         );
-        for &(_, table, key) in &keys {
-            let written = self.writes.get(table, key, &inner.shared.cache)?.is_some();
+        for &(space, key, range, table) in &locks {
+            let written = match range {
+                Some(range) => self.writes_in(inner, table, range)?,
+                None => self.writes.get(table, key, &inner.shared.cache)?.is_some(),
+            };
             let mode = if written { Mode::Exclusive } else { Mode::Shared };
             let (patience, target) = (self.patience(), &self.tables[table].pinned);
-            let (space, name) = (target.lock_space(), || target.label());
-            self.locker.lock_key_beyond_limit(space, key, mode, patience, &name)?;
+            let (name, locker) = (|| target.label(), &mut self.locker);
+            match range {
+                Some(range) => {
+                    drop(locker.lock_range_beyond_limit(space, range, mode, patience, &name)?);
+                }
+                None => drop(locker.lock_key_beyond_limit(space, key, mode, patience, &name)?),
+            }
         }
-        for &(_, table, key) in &keys {
-            self.check_key(inner, table, key)?;
-        }
-        for (table, range) in seen.ranges() {
-            self.check_range(inner, table, &range)?;
+        for &(_, key, range, table) in &locks {
+            match range {
+                Some(range) => self.check_range(inner, table, range)?,
+                None => self.check_key(inner, table, key)?,
+            }
         }
         Ok(())
     }

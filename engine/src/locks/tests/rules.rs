@@ -674,6 +674,8 @@ fn a_key_in_a_range_of_its_owner_is_locked_as_the_range_is() {
     assert!(key(&mut a, "q", Exclusive, Patience::None).unwrap());
     assert!(!key(&mut a, "c", Exclusive, Patience::None).unwrap());
     drop(a);
+    assert_eq!(manager.held(), (0, 0));
+}
 
 /// Bug: a row was locked for good, by an owner that no list had. Cause: a panic of the observer of
 /// waits unwound past the end of the wait. The waiter stayed in the queue and was handed the lock.

@@ -1,13 +1,14 @@
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
-use std::time::Instant;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::options::{Durability, Options};
 use crate::os::{time, with_deadline};
 use crate::storage::object_testing::{ObjectServer, StoreFault};
 use crate::table::{Table, WriteBatch};
-use crate::txn::{Isolation, TxnOptions};
+use crate::txn::{Isolation, LockWait, Transaction, TxnOptions};
 
 /// Bug: after a commit that came too late the database counted memory for writes that were on
 /// disk by then, so that others spilled theirs. Cause: a commit spills the rest of its writes,
@@ -219,6 +220,86 @@ fn no_row_lock_waits_for_the_shared_store() {
     });
     for (way, goes_on, outcome) in done {
         assert!(goes_on && outcome.is_ok(), "{way}: {outcome:?}");
+    }
+}
+
+/// Two calls beside each other, which both begin while `holder` has rows that each of them has to
+/// wait for; what became of them after its end.
+fn beside<T: Send>(
+    waits: &Receiver<()>,
+    holder: Transaction,
+    calls: [&(dyn Fn() -> T + Sync); 2],
+) -> [T; 2] {
+    while waits.try_recv().is_ok() {}
+    std::thread::scope(|scope| {
+        let calls = calls.map(|call| scope.spawn(call));
+        calls.iter().for_each(|_| waits.recv_timeout(Duration::from_mins(2)).unwrap());
+        holder.roll_back();
+        calls.map(|call| call.join().unwrap())
+    })
+}
+
+/// Bug: two plain writes beside each other failed with `Deadlock`, and optimistic transactions with
+/// `Deadlock` in place of `Conflict`. Cause: ranges were locked before all rows, and those of a
+/// transaction table by table as it had used them: each held a range in which the other one's next
+/// lock was. Fix: rows and ranges are locked in one order, that of their first keys.
+#[test]
+fn writes_beside_each_other_lock_rows_and_ranges_in_one_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sender, waits) = std::sync::mpsc::channel();
+    let options =
+        Options::new().pm_size(4 << 20).on_lock_wait(move |_, _| sender.send(()).unwrap());
+    let db = &options.open(dir.path().join("db")).unwrap();
+    let [t, later] = ["t", "u"].map(|name| db.table(name).unwrap());
+    let holder = || {
+        let holder = db.begin().unwrap();
+        for (of, key) in [(&t, "A"), (&t, "m"), (&later, "m")] {
+            holder.put(of, key, "").unwrap();
+        }
+        holder
+    };
+    let write = |range: std::ops::Range<&'static str>, keys: [&'static str; 2]| {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(&t, range);
+        for key in keys {
+            batch.put(&t, key, "");
+        }
+        move || db.write_with(&batch, Durability::Durable)
+    };
+    let calls = [write("a".."c", ["m", "x"]), write("w".."z", ["A", "b"])];
+    for done in beside(&waits, holder(), [&calls[0], &calls[1]]) {
+        done.unwrap();
+    }
+
+    // Each has seen what the other one writes: one of them has to be run again.
+    for of_ranges_alone in [false, true] {
+        let patient = LockWait::AtMost(Duration::from_mins(5));
+        let options = TxnOptions::new().optimistic().lock_wait(patient);
+        let [first, second] = [(); 2].map(|()| db.begin_with(options.clone()).unwrap());
+        let sees = |txn: &Transaction, of: &Table, range: std::ops::Range<&str>| {
+            drop(txn.range_for_update(of, range).unwrap());
+        };
+        if of_ranges_alone {
+            sees(&first, &t, "a".."c");
+            sees(&first, &later, "m".."n");
+            sees(&first, &later, "w".."z");
+            first.put(&later, "x", "1").unwrap();
+            sees(&second, &later, "w".."z");
+            sees(&second, &t, "A".."B");
+            sees(&second, &t, "a".."c");
+            second.put(&t, "b", "1").unwrap();
+        } else {
+            sees(&first, &t, "a".."c");
+            ["m", "x"].iter().for_each(|key| first.put(&t, key, "1").unwrap());
+            sees(&second, &t, "w".."z");
+            ["A", "b"].iter().for_each(|key| second.put(&t, key, "1").unwrap());
+        }
+        let now = time::now() + Duration::from_mins(5);
+        let commits: [&(dyn Fn() -> _ + Sync); 2] =
+            [&|| first.try_commit(now), &|| second.try_commit(now)];
+        let ended = beside(&waits, holder(), commits);
+        assert!(ended[0].is_ok(), "{ended:?}");
+        assert_eq!(ended[1].as_ref().unwrap_err().kind(), ErrorKind::Conflict, "{ended:?}");
     }
 }
 
