@@ -341,8 +341,8 @@ declare! {
 
     /// Calls `f` when a transaction is about to wait for a lock: with its number, and with those of
     /// the transactions that it waits for. A plain write has a number too. The waiting thread makes
-    /// the call, and `f` calls nothing of the database. A panic of `f` ends there, and the wait goes
-    /// on.
+    /// the call, and `f` calls nothing of the database. A panic of `f` ends there, and the wait
+    /// goes on.
     on_lock_wait(f: impl Fn(u64, &[u64]) + Send + Sync + 'static): Option<LockWaitFn> = None
         => Some(Arc::new(f));
 

@@ -26,6 +26,7 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::request::{Blockers, add};
 use super::request::{OwnerId, Request, Waiter};
@@ -58,6 +59,14 @@ thread_local! {
 fn count_visit() {
     #[cfg(test)]
     VISITED.set(VISITED.get() + 1);
+}
+
+/// A request that comes to a queue.
+pub(super) struct NewWaiter<'a> {
+    pub(super) since: Instant,
+    pub(super) owner: OwnerId,
+    /// What the calling thread runs beside it.
+    pub(super) suspends: &'a [OwnerId],
 }
 
 /// The graph.
@@ -174,6 +183,30 @@ impl Graph {
         let from = Ending::OfOwner(from);
         let known = been.get(&from).copied();
         ends(from) || known.unwrap_or_else(|| self.path(from, ends, been).is_some())
+    }
+
+    /// Leaves whom a request passes in `queued`, and adds the others to what it waits for. Whether
+    /// a way may lead to its owner.
+    pub(super) fn divide(
+        &self,
+        new: &NewWaiter<'_>,
+        queued: &mut Blockers,
+        blockers: &mut Blockers,
+    ) -> bool {
+        let may_reach = !new.suspends.is_empty() || self.is_waited_for(new.owner);
+        let (holders, mut been) = (blockers.len(), Been::default());
+        queued.retain(|waiting| {
+            // A waiter that has left the graph may be about to get its lock: it counts as a holder.
+            let passes = self.waiter(*waiting).is_some_and(|waiter| {
+                new.since < waiter.since
+                    || may_reach && self.reaches(*waiting, new.owner, new.suspends, &mut been)
+            });
+            if !passes && !blockers[..holders].contains(waiting) {
+                blockers.push(*waiting);
+            }
+            passes
+        });
+        may_reach
     }
 
     /// Lets `past` go before a waiting owner, which waits for it from now on.

@@ -37,7 +37,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::DEFAULT_WAIT;
-use super::graph::{Been, Graph};
+use super::graph::{Graph, NewWaiter};
 use super::ranges::RangeLocks;
 use super::request::{Blockers, Shard};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
@@ -295,19 +295,8 @@ impl LockManager {
         let suspends = on_this_thread(self, request.owner);
         let since = arrival();
         let mut graph = self.graph.lock();
-        let may_reach = !suspends.is_empty() || graph.is_waited_for(request.owner);
-        let (holders, mut been) = (blockers.len(), Been::default());
-        queued.retain(|waiting| {
-            // A waiter that has left the graph may be about to get its lock: it counts as a holder.
-            let passes = graph.waiter(*waiting).is_some_and(|waiter| {
-                since < waiter.since
-                    || may_reach && graph.reaches(*waiting, request.owner, &suspends, &mut been)
-            });
-            if !passes && !blockers[..holders].contains(waiting) {
-                blockers.push(*waiting);
-            }
-            passes
-        });
+        let new = NewWaiter { since, owner: request.owner, suspends: &suspends };
+        let may_reach = graph.divide(&new, &mut queued, &mut blockers);
         let is_ended = mark.is_some_and(|mark| mark.load(Ordering::Acquire));
         if (patience == Patience::None || is_ended) && !blockers.is_empty() {
             return Attempt::Busy(request, blockers);

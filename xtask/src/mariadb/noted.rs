@@ -377,8 +377,8 @@ pub(super) fn keys_go_back(server: &Server, holds: &Holds) -> Result<()> {
 
 /// Bug: where a recovery could not drop the old table of a copy, the new definition was over the
 /// old rows. Cause: the server goes on behind that failure. Fix: the rename of the copy drops it,
-/// and that of its first partition all of the old ones. Here the copies are whole, and the old tables
-/// are not renamed yet.
+/// and that of its first partition all of the old ones. Here the copies are whole, and the old
+/// tables are not renamed yet.
 pub(super) fn copies_are_whole(server: &Server, holds: &Holds) -> Result<Vec<Session>> {
     let mut held = Vec::new();
     for [name, parts] in COPIED {
