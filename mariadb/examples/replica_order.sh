@@ -1,7 +1,8 @@
 #!/bin/bash
 # A replica that applies several transactions at once shows none before the ones in front of it have
 # ended: also not between two statements of those. And a trigger reads on the source what it reads on
-# the replica, whatever view the source's transaction has.
+# the replica, whatever view the source's transaction has. A function that changes nothing reads the
+# view.
 set -euo pipefail
 . "$(dirname "$0")/servers.sh"
 
@@ -29,6 +30,8 @@ sql source "RESET MASTER; CREATE USER 'copy'@'%' IDENTIFIED BY 'copy';
   CREATE TABLE made (id INT PRIMARY KEY, n INT) ENGINE=Terrace;
   CREATE TRIGGER fill BEFORE INSERT ON made FOR EACH ROW
     SET NEW.n = (SELECT n FROM late WHERE id = 1);
+  CREATE FUNCTION seen() RETURNS INT DETERMINISTIC READS SQL DATA
+    RETURN (SELECT n FROM late WHERE id = 1);
   INSERT INTO early VALUES (1, 0), (2, 0); INSERT INTO late VALUES (1, 0)" test
 start replica --server-id=2 --skip-networking --slave-parallel-threads=4 \
   --slave-parallel-mode=optimistic --gtid-pos-auto-engines=Terrace --skip-slave-start
@@ -57,13 +60,16 @@ await replica 'SELECT SUM(n) FROM early' 2
 await replica 'SELECT SUM(n) FROM late' 1
 echo 'the replica keeps the order'
 
-mariadb --no-defaults --user=root --socket="$SOCKETS/source" test >/dev/null <<END
+said=$(mariadb --no-defaults --user=root --socket="$SOCKETS/source" -N -B test <<END
 BEGIN;
-SELECT * FROM late;
+SELECT n FROM late;
 \! mariadb --no-defaults --user=root --socket="$SOCKETS/source" -e "UPDATE late SET n = 2" test
+SELECT seen() FROM late;
 INSERT INTO made (id) VALUES (1);
 COMMIT;
 END
+)
+[ "$said" = $'1\n1' ] || fail "a function has not read the view: $said"
 [ "$(sql source 'SELECT n FROM made' test)" = 2 ] || fail 'a trigger has read an old view'
 await replica 'SELECT COUNT(*) FROM made' 1
 [ "$(sql replica 'SELECT n FROM made' test)" = 2 ] || fail 'the replica has computed another value'

@@ -316,6 +316,8 @@ private:
   /* Of the statement: take_lock_type() sets them, and reset() takes them back. */
   Row_lock row_lock = LOCK_NONE;
   bool skip_locked = false;
+  /* As store_lock() was told: whether a log of statements depends on what is read. */
+  bool is_of_change = false;
   terrace_cursor *cursor = nullptr;
   /* How the cursor reads. */
   uint cursor_kind = TERRACE_READ;

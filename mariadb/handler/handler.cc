@@ -197,7 +197,7 @@ static bool is_plain_select(THD *thd, int lock_type)
   it does the same on a replica. A copy of a table does at all levels: it waits for transactions that
   XA has prepared, which keep the server from nothing once their connections have ended.
 */
-static bool locks_what_it_reads(THD *thd, enum thr_lock_type type)
+static bool locks_what_it_reads(THD *thd, enum thr_lock_type type, bool is_of_change)
 {
   if (type != TL_READ && type != TL_READ_NO_INSERT)
     return false;
@@ -205,8 +205,7 @@ static bool locks_what_it_reads(THD *thd, enum thr_lock_type type)
     return true;
   if (thd_tx_isolation(thd) < ISO_REPEATABLE_READ)
     return false;
-  // What functions and triggers read for a log of statements: their commands are others.
-  if (type == TL_READ_NO_INSERT && thd->locked_tables_mode >= LTM_PRELOCKED)
+  if (is_of_change && thd->locked_tables_mode >= LTM_PRELOCKED)
     return true;
   switch (thd_sql_command(thd))
   {
@@ -282,7 +281,7 @@ void ha_terrace::take_lock_type(THD *thd, thr_lock_type type)
   if (type >= TL_FIRST_WRITE)
     row_lock = LOCK_EXCLUSIVE;
   else if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED ||
-           locks_what_it_reads(thd, type))
+           locks_what_it_reads(thd, type, is_of_change))
     row_lock = LOCK_SHARE;
   else
     row_lock = LOCK_NONE;
@@ -292,7 +291,10 @@ void ha_terrace::take_lock_type(THD *thd, thr_lock_type type)
 THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
 {
   if (type != TL_IGNORE)
+  {
+    is_of_change = type == TL_READ_NO_INSERT;
     take_lock_type(thd, type);
+  }
   return to;
 }
 

@@ -42,9 +42,11 @@ void refuse_lost_name(THD *thd)
   const bool renames = command == SQLCOM_ALTER_TABLE && (lex->alter_info.flags & ALTER_RENAME);
   if ((!creates && !renames) || thd->is_error())
     return;
-  // The server has taken it off the list of CREATE ... SELECT. Behind sequences of defaults it is not
-  // found here: the library refuses that name later.
+  // The server has taken it off the list of CREATE ... SELECT. With a sequence as a default such a name
+  // is not found here.
   const TABLE_LIST *made = lex->create_last_non_select_table;
+  if (creates && made && made->sequence)
+    made = lex->query_tables;
   if (creates && (!made || made->sequence))
     return;
   const Bytes name = renames ? library_name(lex->first_select_lex()->db.str, lex->name.str)

@@ -232,34 +232,39 @@ impl Graph {
         owners.chain(calls.into_iter().flatten().map(Ending::OfCall))
     }
 
-    /// A way from `from` to what `is_end` says, both included, along at least one edge. It goes
-    /// nowhere that is in `been`, and ends where a way is known to lead on.
+    /// A way from `from` to what `is_end` says, both included, along at least one edge. It leads to
+    /// each place from where that was seen first: through a deadlock's ends, not through those that
+    /// stand in their queues. It goes nowhere that is in `been`, and ends where a way is known to
+    /// lead on.
     fn path(
         &self,
         from: Ending,
         is_end: impl Fn(Ending) -> bool,
         been: &mut Been,
     ) -> Option<Vec<Ending>> {
-        been.insert(from, false);
-        let mut way = vec![(from, self.before(from))];
-        while let Some((_, edges)) = way.last_mut() {
-            let Some(next) = edges.next() else {
-                way.pop();
-                continue;
-            };
-            count_visit();
-            let known = been.get(&next).copied();
-            if known == Some(true) || is_end(next) {
-                let path: Vec<Ending> = way.iter().map(|(at, _)| *at).chain([next]).collect();
-                // What lies beside the way leads nowhere: there was no cycle (invariant 3).
-                been.extend(path.iter().map(|&at| (at, true)));
-                return Some(path);
-            }
-            if known.is_none() {
-                been.insert(next, false);
-                way.push((next, self.before(next)));
+        let mut came_from: HashMap<Ending, Ending> = HashMap::default();
+        let mut open = vec![from];
+        while let Some(at) = open.pop() {
+            for next in self.before(at) {
+                count_visit();
+                let known = been.get(&next).copied();
+                if known == Some(true) || is_end(next) {
+                    let mut path = vec![next, at];
+                    while path.last() != Some(&from) {
+                        path.push(*came_from.get(path.last()?)?);
+                    }
+                    path.reverse();
+                    been.extend(path.iter().map(|&at| (at, true)));
+                    return Some(path);
+                }
+                if known.is_none() && next != from && !came_from.contains_key(&next) {
+                    came_from.insert(next, at);
+                    open.push(next);
+                }
             }
         }
+        been.insert(from, false);
+        been.extend(came_from.into_keys().map(|at| (at, false)));
         None
     }
 

@@ -233,3 +233,27 @@ fn who_comes_behind_many_searches_each_edge_few_times() {
     assert!(visited > WAITERS && visited < 5 * edges, "{visited} visits of {edges} edges");
     assert_eq!(manager.graph.lock().blockers(*first).as_slice(), [*second]);
 }
+
+/// A search that went first where it had seen an edge last took a plain write for a part of the
+/// deadlock behind which it stood in a queue: it failed, and the deadlock stayed.
+#[test]
+fn who_only_stands_in_a_queue_is_no_victim() {
+    for is_swapped in [false, true] {
+        let mut graph = Graph::default();
+        let [a, b, queued] = [1, 2, 3].map(waiter);
+        let owner = |waiter: &Arc<Waiter>| waiter.request.owner;
+        // The one in the queue has done the least.
+        assert!(queued.cost < a.cost && queued.cost < b.cost);
+        graph.insert(&queued, [owner(&a)].into_iter().collect(), &[]);
+        let mut blockers = vec![owner(&a), owner(&queued)];
+        if is_swapped {
+            blockers.reverse();
+        }
+        graph.insert(&b, blockers.into_iter().collect(), &[]);
+        assert!(graph.break_cycle(owner(&b)).is_none());
+        graph.insert(&a, [owner(&b)].into_iter().collect(), &[]);
+        let (victim, cycle) = graph.break_cycle(owner(&a)).unwrap();
+        assert!(!Arc::ptr_eq(&victim, &queued), "{cycle}");
+        assert!(graph.break_cycle(owner(&a)).is_none(), "that has ended it");
+    }
+}
