@@ -28,6 +28,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::ranges::count_visit;
 use super::request::{Blockers, add};
 use super::request::{OwnerId, Request, Waiter};
 use crate::os::HashMap;
@@ -50,22 +51,11 @@ pub(super) enum Ending {
 /// Where searches for one end have been, and whether a way leads from there to the end.
 pub(super) type Been = HashMap<Ending, bool>;
 
-#[cfg(test)]
-thread_local! {
-    /// Edges that searches of this thread have visited.
-    pub(super) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-fn count_visit() {
-    #[cfg(test)]
-    VISITED.set(VISITED.get() + 1);
-}
-
 /// A request that comes to a queue.
 pub(super) struct NewWaiter<'a> {
     pub(super) since: Instant,
     pub(super) owner: OwnerId,
-    /// What the calling thread runs beside it.
+    /// The transactions that the calling thread runs, but for this one.
     pub(super) suspends: &'a [OwnerId],
 }
 
@@ -161,7 +151,7 @@ impl Graph {
     }
 
     /// Whether anything waits for an owner, or for a call of it.
-    pub(super) fn is_waited_for(&self, owner: OwnerId) -> bool {
+    fn is_waited_for(&self, owner: OwnerId) -> bool {
         let keeps = |of: &HashMap<_, OwnerId>| of.values().any(|caller| *caller == owner);
         [&self.suspended, &self.held_up].into_iter().any(keeps)
             || self.waiting.values().any(|wait| wait.blockers.contains(&owner))

@@ -333,7 +333,7 @@ impl LockManager {
             let owner = waiter.request.owner;
             // The observer may take locks of its own.
             let blockers = self.graph.lock().blockers(owner);
-            // Its panic is not ours to pass on: nobody would end the wait.
+            // Behind a panic that went on from here nobody would end the wait.
             catch_unwind(AssertUnwindSafe(|| tell(owner, &blockers))).unwrap_or(());
         }
         let outcome = self.outcome(waiter, deadline);

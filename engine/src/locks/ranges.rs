@@ -29,11 +29,11 @@ pub(super) struct RangeLocks {
 
 #[cfg(test)]
 thread_local! {
-    /// Parts that this thread has visited.
+    /// Parts of ranges, and edges of the graph of waits, that this thread has visited.
     pub(super) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-fn count_visit() {
+pub(super) fn count_visit() {
     #[cfg(test)]
     VISITED.set(VISITED.get() + 1);
 }

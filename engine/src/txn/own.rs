@@ -195,8 +195,8 @@ impl Running {
         self.lock_range(inner, table, range, Mode::Shared).map(drop)
     }
 
-    /// Whether nothing was committed after `since` to what is locked. Whoever commits holds the
-    /// locks until the commit is visible (invariant 1), and plain writes hold them too by now.
+    /// Whether no commit after `since` has changed what is locked. A commit holds its locks until
+    /// it is visible (invariant 1). That of a plain write does so too by now.
     fn is_newest(&self, inner: &Inner, since: Lsn) -> bool {
         debug_assert!(
             inner.shared.committer.locks_rows(),

@@ -40,8 +40,8 @@ impl Transaction {
         self.pop(table, End::Back)
     }
 
-    /// One call: what is returned is what is removed, whatever other threads of this transaction
-    /// and other transactions do meanwhile.
+    /// What is returned is what is removed, beside calls of other threads and other transactions:
+    /// all of it is one call.
     fn pop(&self, table: &Table, end: End) -> Result<Option<Row>> {
         self.on(table, |running, at| match running.snapshot {
             Some(_) => self.pop_from_snapshot(running, (table, at), end),

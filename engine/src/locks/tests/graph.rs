@@ -6,8 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::rules::{draws, key, until_waiting};
-use crate::locks::graph::{Been, Graph, VISITED};
+use crate::locks::graph::{Been, Graph};
 use crate::locks::manager::Attempt;
+use crate::locks::ranges::VISITED;
 use crate::locks::request::{Request, Span, Waiter, name};
 use crate::locks::{LockManager, Locker, Mode, OwnerId, Patience, RunsHere};
 
