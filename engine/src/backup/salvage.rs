@@ -18,11 +18,11 @@ use crate::base::options::{Durability, Making, Options, TableOptions, Tier};
 use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::commit::{Gidx, JournalMark, LsnRanges, Payload, ReadableZones, readable};
 use crate::engine::catalog::{READER_POSITION, READER_TABLE};
-use crate::engine::events::Event;
 use crate::engine::open::{
     Loaded, NamedObjects, Opening, check_pair, end_making, files_of, find_damaged, lock,
     lock_region,
 };
+use crate::engine::table_events::TableEvent;
 use crate::engine::{Database, OpenHow};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::KeyInterval;
@@ -212,7 +212,7 @@ impl InZones<'_> {
             if record.kind == Kind::SpilledRun {
                 decided.runs.extend(Reader::new(record.key).u64().map(|run| (run, seq)));
             } else if record.kind == Kind::TableEvent
-                && let Some(event) = Event::decode(record.key, record.value)
+                && let Some(event) = TableEvent::decode(record.key, record.value)
             {
                 decided.events.insert(seq, event.edit(seq));
             }

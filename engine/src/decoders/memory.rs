@@ -6,7 +6,7 @@ use crate::base::record::{Sealable, mended};
 use crate::commit::{
     Evidence, Floor, Gidx, RESUME, Resume, SALT_AT, SUB_HEADER, SubEntry, readable, recover,
 };
-use crate::engine::Event;
+use crate::engine::TableEvent;
 use crate::engine::open::Marker;
 use crate::memtable::{Record, encode_record, set_seq};
 use crate::pindex::{ForestSeal, Shape};
@@ -217,10 +217,10 @@ fn mend_resume(zone: &mut [u8], at: usize, before: u64) -> u64 {
 /// The first byte is the key of the event's record, the rest its value.
 pub(super) fn table_event(bytes: &[u8]) -> bool {
     let Some((key, value)) = bytes.split_at_checked(1) else { return false };
-    let decoded = Event::decode(key, value);
+    let decoded = TableEvent::decode(key, value);
     if let Some(event) = &decoded {
         let (key, value) = event.encode();
-        assert_eq!(Event::decode(&key, &value).as_ref(), Some(event));
+        assert_eq!(TableEvent::decode(&key, &value).as_ref(), Some(event));
     }
     decoded.is_some()
 }

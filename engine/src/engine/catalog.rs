@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::events::Event;
+use super::table_events::TableEvent;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_table_name;
 use crate::base::options::types::TypeNames;
@@ -252,7 +252,7 @@ impl Catalog {
     fn make(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
         let table = self.ctx.set.allocate_table_id();
         debug_assert!(self.ctx.tables.get(table).is_none(), "a number is given once");
-        let event = Event::Create { table, name: name.to_string(), options };
+        let event = TableEvent::Create { table, name: name.to_string(), options };
         let done = self.carry_out(&event, None)?;
         let version =
             self.ctx.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
@@ -297,7 +297,7 @@ impl Catalog {
         let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(table)?.core();
         self.count_live.finish(&self.ctx)?;
-        let done = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
+        let done = self.carry_out(&TableEvent::Drop { table: core.id() }, Some(&core))?;
         debug_assert!(done.lsn > core.created(), "a table is dropped after it was created");
         self.ctx.tables.remove(&core.name());
         done.in_journal?;
@@ -314,7 +314,7 @@ impl Catalog {
             return Err(Error::new(ErrorKind::Exists, format!("there is a table {to:?} already")));
         }
         let core = slot.core();
-        let event = Event::Rename { table: core.id(), name: to.to_string() };
+        let event = TableEvent::Rename { table: core.id(), name: to.to_string() };
         let done = self.carry_out(&event, None)?;
         self.ctx.tables.rename(&core.name(), to);
         debug_assert!(self.find(to).is_some_and(|found| Arc::ptr_eq(&found, &slot)), "one slot");
@@ -328,7 +328,7 @@ impl Catalog {
         self.count_live.finish(&self.ctx)?;
         let (table, new) = (slot.core().id(), self.ctx.set.allocate_table_id());
         let (name, options) = (slot.core().name(), slot.core().view().version.options);
-        let event = Event::Truncate { table, new, name: name.clone(), options };
+        let event = TableEvent::Truncate { table, new, name: name.clone(), options };
         let done = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.ctx.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
         debug_assert!(done.lsn > slot.core().created(), "a table is created before");
@@ -390,7 +390,7 @@ impl Catalog {
         if options == now {
             return Ok(true);
         }
-        let event = Event::Options { table: core.id(), options, expired: 0 };
+        let event = TableEvent::Options { table: core.id(), options, expired: 0 };
         let event = self.as_of_now(&event, Some(&core));
         self.carry_out(&event, Some(&core))?.in_journal.map(|()| true)
     }
@@ -421,7 +421,7 @@ impl Catalog {
     ///
     /// With an unknown outcome the event may be durable or not. The database shows what is known to
     /// be durable, so its tables are as they were.
-    fn carry_out(&self, event: &Event, of: Option<&Arc<TableCore>>) -> Result<CarriedOut> {
+    fn carry_out(&self, event: &TableEvent, of: Option<&Arc<TableCore>>) -> Result<CarriedOut> {
         let drops = of.filter(|_| event.drops());
         let room = if drops.is_some() { Room::Freeing } else { Room::Ordinary };
         let mut reservation = self.ctx.set.reserve_edits([event.edit(0)].into_iter(), room)?;
@@ -443,7 +443,10 @@ impl Catalog {
             }
         })?;
         debug_assert!(drops.is_none_or(|table| table.check().is_err()), "its ticket dropped it");
-        debug_assert!(Event::is_news_to(&self.ctx.set, lsn), "events come to the journal in order");
+        debug_assert!(
+            TableEvent::is_news_to(&self.ctx.set, lsn),
+            "events come to the journal in order"
+        );
         // A job on the table ends with its own edit first; later ones find the mark, or the
         // options.
         let mut change = of.map(|table| table.change());
@@ -453,7 +456,10 @@ impl Catalog {
                 if let (Some(core), Some(change), None) = (of, &mut change, drops) {
                     self.show_options(core, change, versions);
                 }
-                debug_assert!(!Event::is_news_to(&self.ctx.set, lsn), "the journal has the event");
+                debug_assert!(
+                    !TableEvent::is_news_to(&self.ctx.set, lsn),
+                    "the journal has the event"
+                );
                 self.ctx.shared.zones.sub_live(zone, 1);
                 Ok(())
             }
@@ -470,12 +476,16 @@ impl Catalog {
     /// The event with what has expired by now, as readers have seen it: that does not come back in
     /// the journal. The record of the event says what had when it was begun, so what expires while
     /// the event waits for the table is back after a kill before the journal has it.
-    fn as_of_now(&self, event: &Event, of: Option<&Arc<TableCore>>) -> Event {
+    fn as_of_now(&self, event: &TableEvent, of: Option<&Arc<TableCore>>) -> TableEvent {
         match (event, of) {
-            (Event::Options { table, options, expired }, Some(core)) => {
+            (TableEvent::Options { table, options, expired }, Some(core)) => {
                 let version = Arc::clone(&core.view().version);
                 let by_now = self.ctx.shared.expired(&version, || self.ctx.shared.clock.now());
-                Event::Options { table: *table, options: *options, expired: by_now.max(*expired) }
+                TableEvent::Options {
+                    table: *table,
+                    options: *options,
+                    expired: by_now.max(*expired),
+                }
             }
             _ => event.clone(),
         }

@@ -5,12 +5,12 @@
 
 pub(crate) mod catalog;
 mod database;
-pub(crate) mod events;
 mod instance;
 mod object_store;
 pub(crate) mod open;
 mod stats;
 mod table_calls;
+pub(crate) mod table_events;
 mod transactions;
 
 use std::path::PathBuf;
@@ -39,8 +39,6 @@ pub use catalog::TableRef;
 
 pub use database::Database;
 pub(crate) use database::OpenHow;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use events::Event;
 pub use instance::ShareStats;
 pub(crate) use instance::{Shipping, check_closing};
 pub use object_store::{ObjectStats, ObjectStoreReport};
@@ -49,6 +47,8 @@ pub use stats::{
     CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats, PmStats, Stats,
     TableStats,
 };
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use table_events::TableEvent;
 
 /// How many threads open and close a database: as many as there are cores, one where every step is
 /// to come in its turn.

@@ -28,7 +28,7 @@ use crate::base::options::{Durability, Failpoint, TableOptions, Tier};
 use crate::base::record::{Kind, Lsn, TableId, decode_end};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
-use crate::engine::events::Event;
+use crate::engine::table_events::TableEvent;
 use crate::memtable::Record;
 use crate::table::{Applying, Table, WriteBatch};
 use crate::version::{Manifest, Op};
@@ -450,35 +450,35 @@ impl Applier {
     }
 
     /// Carries a table event out, and notes its commit.
-    fn carry_out(&mut self, event: &Event, lsn: Lsn) -> Result<()> {
+    fn carry_out(&mut self, event: &TableEvent, lsn: Lsn) -> Result<()> {
         let db = self.db.clone();
         let is_there = |name: &str| db.inner.ctx.tables.find(name).is_some();
         match event {
-            Event::Create { table, name, options } => {
+            TableEvent::Create { table, name, options } => {
                 if !is_there(name) {
                     self.db.create_followed_table(name, self.fitting(*options))?;
                 }
                 self.call(*table, Some(name));
             }
-            Event::Options { table, options, .. } => {
+            TableEvent::Options { table, options, .. } => {
                 let name = self.name_of(*table)?.to_string();
                 let options = self.fitting(*options);
                 self.db.inner.catalog.set_followed_options(&name, options)?;
             }
-            Event::Drop { table } => {
+            TableEvent::Drop { table } => {
                 if let Some(name) = self.call(*table, None)
                     && is_there(&name)
                 {
                     self.db.drop_table(&name)?;
                 }
             }
-            Event::Rename { table, name } => {
+            TableEvent::Rename { table, name } => {
                 let before = self.call(*table, Some(name));
                 if let Some(before) = before.filter(|before| before != name && is_there(before)) {
                     self.db.rename_table(&before, name)?;
                 }
             }
-            Event::Truncate { table, new, name, .. } => {
+            TableEvent::Truncate { table, new, name, .. } => {
                 self.call(*table, None);
                 self.call(*new, Some(name));
                 if is_there(name) {
@@ -566,7 +566,7 @@ fn followed<'a>(tables: impl Iterator<Item = (TableId, &'a str)>) -> BTreeMap<Ta
 }
 
 /// The table event of a group, if it is one.
-fn event_of(group: &ShippedGroup) -> Option<Event> {
+fn event_of(group: &ShippedGroup) -> Option<TableEvent> {
     let event = group.records().find(|record| record.kind == Kind::TableEvent)?;
-    Event::decode(event.key, event.value)
+    TableEvent::decode(event.key, event.value)
 }

@@ -22,8 +22,8 @@ use super::{SalvageReport, Writer, begin, end};
 use crate::base::error::{Damage, Mismatch, Result};
 use crate::base::options::{TableOptions, Tier};
 use crate::base::record::{Kind, LSN_MAX, RowTable, TableId};
-use crate::engine::events::Event;
 use crate::engine::open::{Loaded, NamedObjects, Opening};
+use crate::engine::table_events::TableEvent;
 use crate::level0::{find_rows, salvage_row};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
@@ -93,8 +93,8 @@ fn region<'a>(
 fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
     let mut tables: BTreeMap<TableId, Known> = BTreeMap::new();
     let events = records.iter().filter(|record| record.kind == Kind::TableEvent);
-    for event in events.filter_map(|record| Event::decode(record.key, record.value)) {
-        if let Event::Drop { table } | Event::Truncate { table, .. } = event {
+    for event in events.filter_map(|record| TableEvent::decode(record.key, record.value)) {
+        if let TableEvent::Drop { table } | TableEvent::Truncate { table, .. } = event {
             tables.insert(table, Known::Dropped);
         }
         let options = |table| match tables.get(&table) {
@@ -102,11 +102,11 @@ fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
             _ => TableOptions::new(),
         };
         let (table, name, options) = match event {
-            Event::Drop { .. } => continue,
-            Event::Create { table, name, options } => (table, name, options),
-            Event::Truncate { new, name, options, .. } => (new, name, options),
-            Event::Rename { table, name } => (table, name, options(table)),
-            Event::Options { table, options: new, .. } => {
+            TableEvent::Drop { .. } => continue,
+            TableEvent::Create { table, name, options } => (table, name, options),
+            TableEvent::Truncate { new, name, options, .. } => (new, name, options),
+            TableEvent::Rename { table, name } => (table, name, options(table)),
+            TableEvent::Options { table, options: new, .. } => {
                 if let Some(Known::Named(_, options)) = tables.get_mut(&table) {
                     *options = new;
                 }
@@ -249,8 +249,8 @@ mod tests {
     use crate::base::record::SYSTEM_TABLE;
 
     /// What events make of tables.
-    fn after(events: &[Event]) -> BTreeMap<TableId, Known> {
-        let encoded: Vec<_> = events.iter().map(Event::encode).collect();
+    fn after(events: &[TableEvent]) -> BTreeMap<TableId, Known> {
+        let encoded: Vec<_> = events.iter().map(TableEvent::encode).collect();
         let mut records = Vec::new();
         for (seq, (key, value)) in (1..).zip(&encoded) {
             let (table, kind) = (SYSTEM_TABLE, Kind::TableEvent);
@@ -269,9 +269,10 @@ mod tests {
     #[test]
     fn a_name_is_that_of_the_table_that_took_it_last() {
         let options = TableOptions::new();
-        let create = |table| Event::Create { table, name: "a".into(), options };
-        let truncate = |table| Event::Truncate { table, new: table + 1, name: "a".into(), options };
-        let rename = |table| Event::Rename { table, name: "a".into() };
+        let create = |table| TableEvent::Create { table, name: "a".into(), options };
+        let truncate =
+            |table| TableEvent::Truncate { table, new: table + 1, name: "a".into(), options };
+        let rename = |table| TableEvent::Rename { table, name: "a".into() };
         // The event between them is lost: a truncation, a drop, or that the other was renamed.
         let after_truncation = after(&[create(3), truncate(4)]);
         let want = [(4, Known::Dropped), (5, named("a"))];

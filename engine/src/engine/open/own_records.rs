@@ -11,7 +11,7 @@ use crate::base::options::Failpoint;
 use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::commit::{Accepted, Content, Recovered};
 use crate::engine::Engine;
-use crate::engine::events::Event;
+use crate::engine::table_events::TableEvent;
 use crate::locks::Locker;
 use crate::memtable::Record;
 use crate::os::HashMap;
@@ -32,7 +32,7 @@ struct FoundPrepare<'a> {
 
 /// What the journal may not know of.
 pub(super) enum News {
-    Event(Event),
+    Event(TableEvent),
     /// A run that was committed.
     Run(u64),
 }
@@ -79,8 +79,8 @@ impl<'a> OwnRecords<'a> {
 
     fn take_in(&mut self, zone: u32, at: u64, record: &Record<'_>, set: &VersionSet) -> Result<()> {
         match record.kind {
-            Kind::TableEvent if Event::is_news_to(set, record.seq) => {
-                let event = Event::decode(record.key, record.value)
+            Kind::TableEvent if TableEvent::is_news_to(set, record.seq) => {
+                let event = TableEvent::decode(record.key, record.value)
                     .ok_or_else(|| unknown(&format!("table event {}", record.seq)))?;
                 self.news.push((record.seq, News::Event(event)));
             }

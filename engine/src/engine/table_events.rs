@@ -9,7 +9,7 @@ use crate::version::{Edit, Op, VersionSet};
 
 /// What happens to a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum TableEvent {
     Create {
         table: TableId,
         name: String,
@@ -36,27 +36,27 @@ pub(crate) enum Event {
     },
 }
 
-impl Event {
+impl TableEvent {
     /// The key and value of the event's record.
     pub(crate) fn encode(&self) -> (Vec<u8>, Vec<u8>) {
         let (operation, table, new, name) = match self {
-            Event::Create { table, name, .. } => (1, *table, 0, name.as_str()),
-            Event::Drop { table } => (2, *table, 0, ""),
-            Event::Rename { table, name } => (3, *table, 0, name.as_str()),
-            Event::Truncate { table, new, name, .. } => (4, *table, *new, name.as_str()),
-            Event::Options { table, .. } => (5, *table, 0, ""),
+            TableEvent::Create { table, name, .. } => (1, *table, 0, name.as_str()),
+            TableEvent::Drop { table } => (2, *table, 0, ""),
+            TableEvent::Rename { table, name } => (3, *table, 0, name.as_str()),
+            TableEvent::Truncate { table, new, name, .. } => (4, *table, *new, name.as_str()),
+            TableEvent::Options { table, .. } => (5, *table, 0, ""),
         };
         let mut value = Vec::new();
         put_u32(&mut value, table);
         put_u32(&mut value, new);
         put_bytes(&mut value, name.as_bytes());
         match self {
-            Event::Create { options, .. } | Event::Truncate { options, .. }
+            TableEvent::Create { options, .. } | TableEvent::Truncate { options, .. }
                 if *options != TableOptions::new() =>
             {
                 options.encode(&mut value);
             }
-            Event::Options { options, expired, .. } => {
+            TableEvent::Options { options, expired, .. } => {
                 put_u64(&mut value, *expired);
                 options.encode(&mut value);
             }
@@ -66,7 +66,7 @@ impl Event {
     }
 
     /// The event in a record; `None` if it is none.
-    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Option<Event> {
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Option<TableEvent> {
         let mut r = Reader::new(value);
         let (table, new) = (r.u32()?, r.u32()?);
         let name = r.bytes()?;
@@ -77,16 +77,16 @@ impl Event {
             fields => TableOptions::decode(fields),
         };
         match (key, rest) {
-            ([1], _) => Some(Event::Create { table, name, options: options()? }),
-            ([2], []) => Some(Event::Drop { table }),
-            ([3], []) => Some(Event::Rename { table, name }),
-            ([4], _) => Some(Event::Truncate { table, new, name, options: options()? }),
+            ([1], _) => Some(TableEvent::Create { table, name, options: options()? }),
+            ([2], []) => Some(TableEvent::Drop { table }),
+            ([3], []) => Some(TableEvent::Rename { table, name }),
+            ([4], _) => Some(TableEvent::Truncate { table, new, name, options: options()? }),
             ([5], _) => {
                 let (expired, fields) = rest.split_first_chunk()?;
                 let (expired, options) =
                     (u64::from_le_bytes(*expired), TableOptions::decode(fields)?);
                 let is_plain = new == 0 && name.is_empty();
-                is_plain.then_some(Event::Options { table, options, expired })
+                is_plain.then_some(TableEvent::Options { table, options, expired })
             }
             _ => None,
         }
@@ -101,14 +101,14 @@ impl Event {
             std::iter::once(create).chain(options)
         };
         let mut ops: Vec<Op<E>> = match self.clone() {
-            Event::Create { table, name, options } => create(table, name, options).collect(),
-            Event::Drop { table } => vec![Op::DropTable { table }],
-            Event::Rename { table, name } => vec![Op::RenameTable { table, name }],
-            Event::Truncate { table, new, name, options } => {
+            TableEvent::Create { table, name, options } => create(table, name, options).collect(),
+            TableEvent::Drop { table } => vec![Op::DropTable { table }],
+            TableEvent::Rename { table, name } => vec![Op::RenameTable { table, name }],
+            TableEvent::Truncate { table, new, name, options } => {
                 let drop = std::iter::once(Op::DropTable { table });
                 drop.chain(create(new, name, options)).collect()
             }
-            Event::Options { table, options, expired } => {
+            TableEvent::Options { table, options, expired } => {
                 let ttl = options.ttl_micros().unwrap_or(0);
                 let options = Op::TableOptions { table, options };
                 vec![options, Op::TimeToLive { table, ttl, expired }]
@@ -120,7 +120,7 @@ impl Event {
 
     /// Whether a table ends with it.
     pub(crate) fn drops(&self) -> bool {
-        matches!(self, Event::Drop { .. } | Event::Truncate { .. })
+        matches!(self, TableEvent::Drop { .. } | TableEvent::Truncate { .. })
     }
 
     /// Whether the journal lacks it.
@@ -138,20 +138,20 @@ mod tests {
         let (usual, options) = (TableOptions::new(), TableOptions::new().filter_bits(0));
         let aging = usual.ttl(std::time::Duration::from_secs(3600));
         for event in [
-            Event::Create { table: 3, name: "a".into(), options: usual },
-            Event::Create { table: 3, name: "a".into(), options },
-            Event::Create { table: 3, name: "a".into(), options: aging },
-            Event::Create { table: 3, name: "a".into(), options: usual.large_values(4096) },
-            Event::Drop { table: 3 },
-            Event::Rename { table: 3, name: "b".into() },
-            Event::Truncate { table: 3, new: 4, name: "b".into(), options: usual },
-            Event::Truncate { table: 3, new: 4, name: "b".into(), options },
-            Event::Options { table: 3, options: usual, expired: 0 },
-            Event::Options { table: 3, options: aging, expired: 77 },
+            TableEvent::Create { table: 3, name: "a".into(), options: usual },
+            TableEvent::Create { table: 3, name: "a".into(), options },
+            TableEvent::Create { table: 3, name: "a".into(), options: aging },
+            TableEvent::Create { table: 3, name: "a".into(), options: usual.large_values(4096) },
+            TableEvent::Drop { table: 3 },
+            TableEvent::Rename { table: 3, name: "b".into() },
+            TableEvent::Truncate { table: 3, new: 4, name: "b".into(), options: usual },
+            TableEvent::Truncate { table: 3, new: 4, name: "b".into(), options },
+            TableEvent::Options { table: 3, options: usual, expired: 0 },
+            TableEvent::Options { table: 3, options: aging, expired: 77 },
         ] {
             let (key, value) = event.encode();
-            assert_eq!(Event::decode(&key, &value), Some(event));
-            assert_eq!(Event::decode(&key, &value[..value.len() - 1]), None);
+            assert_eq!(TableEvent::decode(&key, &value), Some(event));
+            assert_eq!(TableEvent::decode(&key, &value[..value.len() - 1]), None);
         }
     }
 }
