@@ -117,11 +117,11 @@
 //!
 //! # Operations
 //!
-//! [`Database::stats`] says what a database does. [`Database::backup`] adds to a [`BackupSet`]
-//! while writers go on, [`Database::dump`] writes rows for another database or program, and
-//! [`Options::verify`] reads all checksums. With [`Options::share`] other machines follow a
-//! database ([`Follower`]), stand by for it ([`Standby`]), or take it over
-//! ([`Options::open_shared`]).
+//! [`Database::stats`] says what a database does, and [`Options::on_event`] when.
+//! [`Database::backup`] adds to a [`BackupSet`] while writers go on, [`Database::dump`] writes rows
+//! for another database or program, and [`Options::verify`] reads all checksums. With
+//! [`Options::share`] other machines follow a database ([`Follower`]), stand by for it
+//! ([`Standby`]), or take it over ([`Options::open_shared`]).
 //!
 //! ```
 //! # fn main() -> terrace::Result<()> {
@@ -208,6 +208,7 @@ pub use backup::{
     BackupInfo, BackupSet, DumpEntry, DumpOptions, DumpReport, SalvageReport, VerifyReport,
 };
 pub use base::error::{Damage, Error, ErrorKind, Result, Unreadable};
+pub use base::events;
 pub use base::limits;
 pub use base::operator::MergeOperator;
 pub use base::operator::built_in as operators;

@@ -1,7 +1,8 @@
-//! The ground: errors, limits, options, records, merge operators, and what is counted.
+//! The ground: errors, limits, options, records, merge operators, events, and what is counted.
 
 pub(crate) mod counters;
 pub(crate) mod error;
+pub mod events;
 pub mod limits;
 pub(crate) mod memory;
 pub(crate) mod name;

@@ -19,6 +19,7 @@ use named::{
     bytes_or_none, declare, text,
 };
 
+use crate::base::events::{Event, EventFn, Events};
 use crate::base::limits;
 use crate::base::operator::MergeOperator;
 use crate::mvcc::Clock;
@@ -346,7 +347,38 @@ declare! {
     on_lock_wait(f: impl Fn(u64, &[u64]) + Send + Sync + 'static): Option<LockWaitFn> = None
         => Some(Arc::new(f));
 
+    /// Calls `f` with each [`Event`] of an open database: when it has drained, compacted or closed,
+    /// say. `docs/operations.md` has the kinds, and what to do about each.
+    ///
+    /// One thread makes the calls, in the order of the events. No lock is held meanwhile, so `f`
+    /// may call the database, and may close it. A panic of `f` ends there. The database never waits
+    /// for `f`, but for its closing: while 1,024 events wait, later ones are left out and counted
+    /// ([`Event::dropped`]). A closing delivers what waits, and waits for `f` to return. So `f`
+    /// takes no lock that a caller of `close` holds. A handle that `f` keeps keeps the database
+    /// open.
+    ///
+    /// A follower or a standby opens a database at each start from a checkpoint, which tells `f`
+    /// too.
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use terrace::events::Event;
+    ///
+    /// let options = terrace::Options::new().pm_size(4 << 20).on_event(|event| match event {
+    ///     Event::Drain(drain) => println!("{}: {} bytes", drain.table, drain.level0_bytes),
+    ///     other => println!("{other:?}"),
+    /// });
+    /// options.open(dir.path().join("db"))?.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    on_event(f: impl Fn(&Event) + Send + Sync + 'static): Option<EventFn> = None
+        => Some(Arc::new(f));
+
     @fields
+    /// Of one opening, where its parts send events to.
+    events: Events = Events::default();
     /// Of a takeover, the last LSN of the log, all of which the directory has. LSNs go on above it.
     lsn_after: Option<crate::base::record::Lsn> = None;
     /// Pieces of the shared store are read from there, and not brought to this machine.

@@ -178,7 +178,7 @@ impl<E: Described> Choice<E> {
     }
 
     /// What goes down, or is written again where it is.
-    pub(super) fn extents(&self) -> impl Iterator<Item = &E> {
+    pub(crate) fn extents(&self) -> impl Iterator<Item = &E> {
         self.inputs.iter().flat_map(|(_, extents)| extents)
     }
 
@@ -218,7 +218,7 @@ impl<E: Described> Choice<E> {
     }
 
     /// Bytes that go down, and bytes that are written again for it.
-    pub(super) fn bytes(&self) -> (u64, u64) {
+    pub(crate) fn bytes(&self) -> (u64, u64) {
         (bytes(self.extents()), bytes(&self.overlap))
     }
 }

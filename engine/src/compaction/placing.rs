@@ -50,6 +50,11 @@ impl<E: Described> Placing<E> {
         Edit { ops }
     }
 
+    /// The deepest level that it uses.
+    pub(crate) fn deepest(&self) -> u8 {
+        self.extents.iter().map(|(level, _)| *level).max().unwrap_or(0)
+    }
+
     /// What need not be written again.
     pub(crate) fn carried_over(&self) -> CarriedOver {
         CarriedOver::extents(self.extents.iter().map(|(_, extent)| extent))

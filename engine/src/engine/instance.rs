@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Engine, threads_of};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::events::{ClosedInfo, OpenedInfo};
 use crate::base::operator;
 use crate::base::options::{BackgroundTuning, Failpoint};
 use crate::jobs::mark_close;
@@ -110,6 +111,8 @@ impl Instance {
         engine.shared.gate.keep(lock);
         let (threads, other_threads, closed) = <_>::default();
         let inner = Arc::new(Instance { engine, threads, other_threads, closed });
+        inner.options.events.start()?;
+        inner.options.events.send(|| inner.opened_info());
         if inner.has_background() {
             inner.spawn(&mut inner.threads.lock(), "background", Scheduler::run_background)?;
         }
@@ -126,6 +129,19 @@ impl Instance {
             }
         }
         Ok(inner)
+    }
+
+    fn opened_info(&self) -> OpenedInfo {
+        let opened = self.opened;
+        OpenedInfo {
+            mode: self.shared.region.mode(),
+            read_only: self.shared.read_only,
+            ms: opened.total_ms,
+            rebuild_ms: opened.rebuild_ms,
+            records_rebuilt: opened.records_rebuilt,
+            groups_accepted: opened.groups_accepted,
+            ..OpenedInfo::default()
+        }
     }
 
     /// Starts a thread of the background, one of `threads`.
@@ -206,9 +222,12 @@ impl Instance {
         let done = done.as_ref().map_or_else(|error| Err(error.again()), |()| Ok(()));
         drop(closed);
         if is_first {
-            // A waker may close the database too, on such a thread: it waits for this closing, and
-            // this one for it from here on alone.
+            // A waker may close the database too, on such a thread, and so may who is told of
+            // events: it waits for this closing, and this one for it from here on alone.
             shared.awaited.stop();
+            let events = &self.engine.options.events;
+            let error = || done.as_ref().err().map(ToString::to_string);
+            events.stop(|| ClosedInfo { error: error(), ..ClosedInfo::default() });
         }
         done
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::{DrainedBytes, JobContext};
-use super::ops::{DrainedRows, edit_is_of, install};
+use super::ops::{DrainedRows, added, edit_is_of, install};
 use crate::base::error::{ErrorKind, Result};
+use crate::base::events::DrainInfo;
 use crate::base::options::Failpoint;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::compaction::{self, ClaimedKeys, Done, DrainPlan, DrainRoom, Shape};
@@ -39,9 +40,14 @@ impl Drained<'_> {
     /// Bytes that level 1 has more for it.
     fn added(&self) -> u64 {
         let len = |extent: &Arc<Extent>| u64::from(extent.meta().location.len);
-        let new = |op: &Op| if let Op::AddExtent { extent, .. } = op { len(extent) } else { 0 };
         let gone: u64 = self.done.replaced.iter().map(len).sum();
-        self.done.edit.ops.iter().map(new).sum::<u64>().saturating_sub(gone)
+        added(&self.done.edit).1.saturating_sub(gone)
+    }
+
+    fn info(&self) -> DrainInfo {
+        let (extents_out, bytes_out) = added(&self.done.edit);
+        let (table, level0_bytes) = (self.table.name(), self.plan.level0_bytes);
+        DrainInfo { table, level0_bytes, extents_out, bytes_out, ..DrainInfo::default() }
     }
 
     /// Extents of runs that it uses up.
@@ -62,6 +68,8 @@ pub(super) struct DrainSize {
     pub(super) shape: Shape,
     /// Operations that its edit has already.
     pub(super) ops: usize,
+    /// As [`DrainInfo::reason`].
+    reason: &'static str,
 }
 
 impl DrainSize {
@@ -72,12 +80,14 @@ impl DrainSize {
     }
 }
 
-/// Runs a drain at ever smaller sizes, as long as the disk has no room for it.
+/// Runs a drain at ever smaller sizes, as long as the disk has no room for it. `reason` is as
+/// [`DrainInfo::reason`].
 pub(super) fn drain_in_room<T>(
     ctx: &JobContext,
+    reason: &'static str,
     mut drain: impl FnMut(&DrainSize) -> Result<T>,
 ) -> Result<T> {
-    let mut size = DrainSize { budget: drain_budget(ctx), shape: ctx.shape(), ops: 0 };
+    let mut size = DrainSize { budget: drain_budget(ctx), shape: ctx.shape(), ops: 0, reason };
     for _ in 0..MOST_QUARTERINGS {
         match drain(&size) {
             Err(e) if e.kind() == ErrorKind::Full => {}
@@ -200,7 +210,8 @@ pub(super) fn drain_out_of_turn(
     };
     let interval = plan.column.interval.clone();
     let drained = Drained { table, change, plan, done, is_in_turn: false };
-    let DrainedBytes { level0, .. } = install_all(ctx, vec![Box::new(drained)], &horizon, from)?;
+    let DrainedBytes { level0, .. } =
+        install_all(ctx, vec![Box::new(drained)], &horizon, (from, size))?;
     // Compactions have new deletes to serve.
     table.allow_large_jobs();
     ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
@@ -214,7 +225,7 @@ pub(super) fn install_all(
     ctx: &JobContext,
     columns: Vec<Box<Drained<'_>>>,
     horizon: &Horizon,
-    from: Instant,
+    (from, size): (Instant, &DrainSize),
 ) -> Result<DrainedBytes> {
     debug_assert!(!columns.is_empty(), "a drain has a column");
     debug_assert!(tables_are_distinct(&columns), "a drain has one column of each table");
@@ -238,8 +249,13 @@ pub(super) fn install_all(
         runs += drained.plan.run_bytes;
         added += drained.added();
         ctx.metrics.spilled_extents.add(drained.used_up());
+        let info = ctx.options.events.prepare(|| drained.info());
         install_one(ctx, *drained, &versions, horizon);
         ctx.metrics.drains.add(1);
+        if let Some(info) = info {
+            let (reason, ms) = (size.reason, time::since(from).as_secs_f64() * 1e3);
+            ctx.options.events.send(|| DrainInfo { reason, ms, ..info });
+        }
     }
     let took = time::since(from);
     ctx.metrics.drained_level0_bytes.add(level0);

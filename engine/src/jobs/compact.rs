@@ -6,14 +6,15 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::claims::Claim;
 use super::context::{JobContext, Outcome};
 use super::manual::ManualCompaction;
-use super::ops::{edit_is_of, install};
+use super::ops::{added, edit_is_of, install};
 use super::table_index::Rest;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::events::CompactionInfo;
 use crate::base::options::Failpoint;
 use crate::compaction::{
     self, Choice, Done, NextManual, Planned, SPARED_SUBLEVELS, Situation, Work, pick,
@@ -23,7 +24,7 @@ use crate::os::sync::atomic::Ordering;
 use crate::os::time;
 use crate::sstable::Extent;
 use crate::table::TableCore;
-use crate::version::Version;
+use crate::version::{Version, known_as};
 
 /// The job.
 #[derive(Debug, Default)]
@@ -34,11 +35,49 @@ pub(crate) struct Plan<'a> {
     table: Arc<TableCore>,
     choice: Choice,
     is_for_tombstones: bool,
+    /// A call asked for it.
+    is_by_hand: bool,
     /// Whether it reads or writes objects, and whether it writes some.
     touches_objects: bool,
     puts_objects: bool,
     horizon: Horizon,
     claim: Claim<'a>,
+}
+
+/// What an edit has installed.
+struct Installed {
+    /// Extents that moved down beside.
+    moved: u64,
+    /// Extents that were written, and their bytes.
+    written: (u64, u64),
+}
+
+impl Plan<'_> {
+    fn info(&self, &Installed { moved, written }: &Installed) -> CompactionInfo {
+        let choice = &self.choice;
+        let top = choice.inputs.iter().map(|(n, _)| *n).min().unwrap_or(choice.to);
+        let reason = match choice {
+            _ if self.is_by_hand => "call",
+            Choice { collects, .. } if !collects.is_empty() => "values",
+            _ if self.is_for_tombstones => "deletes",
+            _ if top == choice.to => "again",
+            _ => "level",
+        };
+        let (down, again) = choice.bytes();
+        CompactionInfo {
+            table: self.table.name(),
+            from_level: known_as(top),
+            to_level: known_as(choice.to),
+            reason,
+            is_move: choice.is_move,
+            extents_in: (choice.extents().count() + choice.overlap.len()) as u64,
+            bytes_in: down + again,
+            extents_out: written.0,
+            bytes_out: written.1,
+            extents_moved: moved,
+            ..CompactionInfo::default()
+        }
+    }
 }
 
 /// What a look at a table found.
@@ -112,9 +151,13 @@ impl Compact {
         work: Work,
     ) -> Look<'a> {
         let (table, meant) = (Arc::clone(&request.table), (&request.keys, request.upto));
-        self.look_for(ctx, table, (ctx.rest(), work), |version, now| {
+        let mut look = self.look_for(ctx, table, (ctx.rest(), work), |version, now| {
             compaction::pick_manual(version, meant, now)
-        })
+        });
+        if let Look::Found(plan) = &mut look {
+            plan.is_by_hand = true;
+        }
+        look
     }
 
     fn look_for<'a>(
@@ -155,6 +198,7 @@ impl Compact {
             table,
             choice,
             is_for_tombstones,
+            is_by_hand: false,
             touches_objects,
             puts_objects,
             horizon,
@@ -189,6 +233,7 @@ impl Compact {
         before_extent: BeforeExtent<'_>,
     ) -> Result<Outcome> {
         let Plan { table, choice, horizon, claim, .. } = plan;
+        let began = time::now();
         let (waited, is_promised) = (Cell::new(Duration::ZERO), Cell::new(false));
         let before_extent = |bytes| {
             is_promised.set(true);
@@ -219,7 +264,7 @@ impl Compact {
             ctx.refused.store(table.id(), Ordering::Relaxed);
         }
         match installed? {
-            Some(moved) => self.count(plan, ctx, moved),
+            Some(installed) => self.count(plan, ctx, (&installed, began)),
             // Dropped meanwhile: what was written goes with it.
             None => return Ok(Outcome::DONE),
         }
@@ -227,14 +272,14 @@ impl Compact {
         Ok(Outcome { left_level1, waited, ..Outcome::DONE })
     }
 
-    /// Installs what came out, with the extents that move down into the room that it made; how many
-    /// these are. `None` if the table was dropped meanwhile.
+    /// Installs what came out, with the extents that move down into the room that it made. `None`
+    /// if the table was dropped meanwhile.
     fn install(
         &self,
         plan: &Plan<'_>,
         ctx: &JobContext,
         done: Result<Done>,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<Installed>> {
         let Plan { table, choice, horizon, claim, .. } = plan;
         let mut change = table.change();
         if table.check().is_err() {
@@ -245,7 +290,7 @@ impl Compact {
         let version = Arc::clone(&table.view().version);
         let busy = ctx.claims.but(claim);
         let moving = compaction::trivial_moves(&version, choice, &busy).ops;
-        let moved = moving.len() as u64;
+        let installed = Installed { moved: moving.len() as u64, written: added(&done.edit) };
         done.edit.ops.extend(moving);
         debug_assert!(edit_is_of(&done.edit, table.id()), "a compaction changes its own table");
         let versions =
@@ -257,10 +302,10 @@ impl Compact {
         drop(change);
         ctx.metrics.count_reused(&done.carried_over);
         done.replaced.iter().for_each(|extent| extent.evict());
-        Ok(Some(moved))
+        Ok(Some(installed))
     }
 
-    fn count(&self, plan: &Plan<'_>, ctx: &JobContext, moved: u64) {
+    fn count(&self, plan: &Plan<'_>, ctx: &JobContext, (installed, began): (&Installed, Instant)) {
         // A move says nothing about room: it writes nothing.
         if !plan.choice.is_move {
             let (refused, id) = (&ctx.refused, plan.table.id());
@@ -271,7 +316,11 @@ impl Compact {
         if plan.choice.is_move { &metrics.moves } else { &metrics.compactions }.add(1);
         metrics.tombstone_compactions.add(u64::from(plan.is_for_tombstones));
         metrics.collections.add(u64::from(!plan.choice.collects.is_empty()));
-        metrics.trivially_moved_extents.add(moved);
+        metrics.trivially_moved_extents.add(installed.moved);
+        ctx.options.events.send(|| CompactionInfo {
+            ms: time::since(began).as_secs_f64() * 1e3,
+            ..plan.info(installed)
+        });
         ctx.memory.balance();
     }
 }

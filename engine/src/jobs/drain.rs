@@ -62,7 +62,7 @@ impl Drain {
         }
         let mut full = None;
         for (n, table) in ready.iter().enumerate() {
-            match self.drain((table, table.change()), &ready[n + 1..], ctx) {
+            match self.drain((table, table.change()), &ready[n + 1..], (ctx, "runs")) {
                 Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
                 Ok(outcome) if !outcome.did => {}
                 done => return done,
@@ -92,7 +92,7 @@ impl Drain {
                     passed_over = passed_over.or(Some(n));
                     continue;
                 };
-                match self.drain((oldest, change), others, ctx) {
+                match self.drain((oldest, change), others, (ctx, "region")) {
                     Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
                     Ok(outcome) if !outcome.did => {}
                     done => return done,
@@ -106,8 +106,9 @@ impl Drain {
             }
         }
         // No other table needs a drain: now it may wait for the one that another job changes.
-        let done = passed_over
-            .map(|n| self.drain((&tables[n], tables[n].change()), &tables[n + 1..], ctx));
+        let done = passed_over.map(|n| {
+            self.drain((&tables[n], tables[n].change()), &tables[n + 1..], (ctx, "region"))
+        });
         let outcome = done.transpose()?.unwrap_or(Outcome::NOTHING);
         full.filter(|_| !outcome.did).map_or(Ok(outcome), Err)
     }
@@ -117,10 +118,10 @@ impl Drain {
         &self,
         (first, change): (&'a Arc<TableCore>, Change<'a>),
         others: &'a [Arc<TableCore>],
-        ctx: &JobContext,
+        (ctx, reason): (&JobContext, &'static str),
     ) -> Result<Outcome> {
         let mut change = Some(change);
-        drain_in_room(ctx, |size| {
+        drain_in_room(ctx, reason, |size| {
             let change = change.take().or_else(|| first.try_change());
             let Some(change) = change else { return Ok(Outcome::NOTHING) };
             self.drain_some((first, change), others, ctx, size)
@@ -172,7 +173,7 @@ impl Drain {
             }
         }
         debug_assert!(columns.len() <= MOST_TABLES, "an edit is of so many tables at most");
-        let drained = install_all(ctx, columns, &horizon, from)?;
+        let drained = install_all(ctx, columns, &horizon, (from, size))?;
         ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
         *self.last.lock() = Some(time::now());
         ctx.shared.pace.report(None);

@@ -110,7 +110,8 @@ pub(crate) fn drain_deletes(ctx: &JobContext) -> Result<Outcome> {
         None => Ok(Outcome::NOTHING),
         Some(Plan::Freeze(table)) => Ok(Outcome::did(freeze(ctx, &table))),
         Some(Plan::Drain(table, span)) => {
-            let done = drain_in_room(ctx, |size| drain_span(ctx, (&table, &span), size));
+            let drain = |size: &DrainSize| drain_span(ctx, (&table, &span), size);
+            let done = drain_in_room(ctx, "deletes", drain);
             let done = match done {
                 // No writer waits for it: on a full disk it can wait, and others go on.
                 Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
@@ -216,7 +217,9 @@ pub(crate) fn compact_range_in_memory(
     request.table.check()?;
     match request.stage() {
         Stage::Memtables => Ok(merge_for(request, ctx)),
-        Stage::Level0(from) => drain_in_room(ctx, |size| drain_for(request, &from, ctx, size)),
+        Stage::Level0(from) => {
+            drain_in_room(ctx, "call", |size| drain_for(request, &from, ctx, size))
+        }
         Stage::Levels => Ok(Outcome::NOTHING),
     }
 }

@@ -4,16 +4,19 @@
 //! instead, and a drain removes those that are empty (`docs/internals/level0.md`).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::context::{JobContext, Outcome};
 use super::ops::{self, DrainedRows, install, kept_for, prune_later, row_is_sound};
 use super::table_index::Has;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::events::FlushInfo;
 use crate::base::options::Failpoint;
 use crate::base::record::Lsn;
 use crate::level0::{Keep, Released};
 use crate::memtable::Memtable;
 use crate::mvcc::Horizon;
+use crate::os::time;
 use crate::read::view::Frozen;
 use crate::table::{Change, TableCore};
 use crate::version::{Edit, Op};
@@ -58,6 +61,7 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
     let mut change = table.change();
     let Some(oldest) = table.view().frozen.last().cloned() else { return Ok(None) };
     let Frozen { memtable, boundary } = oldest;
+    let from = time::now();
     if ctx.shared.committer.visible() < boundary {
         return Ok(None);
     }
@@ -73,6 +77,8 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
     };
     let level0 = Arc::clone(&table.view().level0);
     if copy_to_row_table(ctx, table, &mut change, (&memtable, boundary), (&horizon, &keep))? {
+        ctx.metrics.row_tables.add(1);
+        count_merge(ctx, table, &memtable, (from, true));
         return Ok(Some(Merged { bytes: memtable.bytes(), pruned: 0 }));
     }
     match level0.in_zones.reserve(&memtable) {
@@ -100,9 +106,26 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
     });
     table.set_merged(boundary);
     let pruned = prune_later(ctx, table, level0, superseded);
-    ctx.metrics.merges.add(1);
+    count_merge(ctx, table, &memtable, (from, false));
     // An empty one, frozen for its boundary, has none.
     Ok(Some(Merged { bytes: memtable.bytes(), pruned }))
+}
+
+fn count_merge(
+    ctx: &JobContext,
+    table: &TableCore,
+    memtable: &Memtable,
+    (from, row_table): (Instant, bool),
+) {
+    ctx.metrics.merges.add(1);
+    ctx.options.events.send(|| FlushInfo {
+        table: table.name(),
+        row_table,
+        records: memtable.records(),
+        bytes: memtable.bytes(),
+        ms: time::since(from).as_secs_f64() * 1e3,
+        ..FlushInfo::default()
+    });
 }
 
 /// Notes durably how far the persistent index knows of everything.
@@ -203,8 +226,6 @@ fn copy_to_row_table(
         view.frozen.pop();
     });
     table.set_merged(boundary);
-    ctx.metrics.merges.add(1);
-    ctx.metrics.row_tables.add(1);
     count_out_later(ctx, table, copied);
     Ok(true)
 }

@@ -13,13 +13,16 @@ use super::context::{JobContext, Outcome};
 use super::ops::{self, install, remove_extents};
 use super::table_index::{CheckFor, Has};
 use crate::base::error::Result;
+use crate::base::events::CompactionInfo;
 use crate::base::options::Failpoint;
 use crate::base::record::Lsn;
 use crate::compaction;
 use crate::compaction::Fragments;
 use crate::mvcc::{Horizon, KeyInterval, pin};
+use crate::os::time;
 use crate::read::view::RangeTombstones;
 use crate::table::TableCore;
+use crate::version::known_as;
 
 /// Removes extents in which all has expired, of the first table that has some; else extents that
 /// range tombstones hide: of tables that changed since they were looked at, or of which readers
@@ -48,7 +51,7 @@ fn remove_expired(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     if gone.is_empty() {
         return Ok(false);
     }
-    remove_extents(ctx, table, change, &gone, 0)?;
+    remove_extents(ctx, table, change, (&gone, "expired"), 0)?;
     ctx.metrics.expired_extents.add(gone.len() as u64);
     Ok(true)
 }
@@ -104,7 +107,7 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     // Or a power cut could take what hides them, and leave them away.
     let floor = ctx.floor_from(newest)?;
     debug_assert!(newest <= floor, "what hides an extent is durable before the extent goes");
-    remove_extents(ctx, table, change, &gone, horizon.newest())?;
+    remove_extents(ctx, table, change, (&gone, "hidden"), horizon.newest())?;
     let bytes = gone.iter().map(|(_, extent)| u64::from(extent.meta().location.len)).sum();
     ctx.metrics.delete_only_compactions.add(1);
     ctx.metrics.delete_only_extents.add(gone.len() as u64);
@@ -141,7 +144,7 @@ fn is_merged(table: &TableCore) -> Option<bool> {
 }
 
 fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
-    let floor = ctx.sync_floor()?;
+    let (began, floor) = (time::now(), ctx.sync_floor()?);
     let mut change = table.change();
     if table.check().is_err() {
         return Ok(false);
@@ -176,5 +179,15 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     let carried_over = placing.carried_over();
     ctx.metrics.moves.add(carried_over.extents);
     ctx.metrics.count_reused(&carried_over);
+    ctx.options.events.send(|| CompactionInfo {
+        table: table.name(),
+        to_level: known_as(placing.deepest()),
+        reason: "load",
+        is_move: true,
+        extents_in: carried_over.extents,
+        bytes_in: carried_over.extent_bytes,
+        ms: time::since(began).as_secs_f64() * 1e3,
+        ..CompactionInfo::default()
+    });
     Ok(true)
 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use super::context::{Batch, JobContext, Outcome};
 use crate::base::error::Result;
+use crate::base::events::CompactionInfo;
 use crate::base::record::{Lsn, RowTable, TableId};
 use crate::compaction::ClaimedKeys;
 use crate::level0::{Level0, Superseded};
 use crate::memtable::Memtable;
 use crate::mvcc::{Horizon, KeyInterval, Readers};
+use crate::os::time;
 use crate::read::view::Frozen;
 use crate::sstable::Extent;
 use crate::table::{Change, TableCore};
-use crate::version::{Edit, Op, Version};
+use crate::version::{Edit, Op, Version, known_as};
 
 /// Freezes a table's active memtable at a boundary in the order of commits; whether there was
 /// something to freeze.
@@ -63,15 +65,17 @@ pub(crate) fn install(
 }
 
 /// Removes extents of a table, with the levels that they are in, by an edit that finds space on a
-/// full disk too. Versions at or below `pruned` go with them. The caller holds the right to change
-/// the table, which ends before the cache forgets the blocks.
+/// full disk too. `why` is as [`CompactionInfo::reason`]. Versions at or below `pruned` go with
+/// them. The caller holds the right to change the table, which ends before the cache forgets the
+/// blocks.
 pub(super) fn remove_extents(
     ctx: &JobContext,
     table: &TableCore,
     mut change: Change<'_>,
-    gone: &[(u8, Arc<Extent>)],
+    (gone, why): (&[(u8, Arc<Extent>)], &'static str),
     pruned: Lsn,
 ) -> Result<()> {
+    let began = time::now();
     let remove = |(level, extent): &(u8, Arc<Extent>)| {
         let (table, id) = (table.id(), extent.meta().id);
         Op::RemoveExtent { table, level: *level, id }
@@ -85,7 +89,28 @@ pub(super) fn remove_extents(
     install(table, &mut change, versions, pruned);
     drop(change);
     gone.iter().for_each(|(_, extent)| extent.evict());
+    let levels = gone.iter().map(|(level, _)| known_as(*level));
+    let bytes = |(_, extent): &(u8, Arc<Extent>)| u64::from(extent.meta().location.len);
+    ctx.options.events.send(|| CompactionInfo {
+        table: table.name(),
+        from_level: levels.clone().min().unwrap_or(0),
+        to_level: levels.max().unwrap_or(0),
+        reason: why,
+        extents_in: gone.len() as u64,
+        bytes_in: gone.iter().map(bytes).sum(),
+        ms: time::since(began).as_secs_f64() * 1e3,
+        ..CompactionInfo::default()
+    });
     Ok(())
+}
+
+/// How many extents an edit adds, and their bytes.
+pub(super) fn added(edit: &Edit) -> (u64, u64) {
+    let added = edit.ops.iter().filter_map(|op| match op {
+        Op::AddExtent { extent, .. } => Some(u64::from(extent.meta().location.len)),
+        _ => None,
+    });
+    added.fold((0, 0), |(extents, bytes), len| (extents + 1, bytes + len))
 }
 
 /// Drops superseded versions once every reader has a view that can do without; their bytes.

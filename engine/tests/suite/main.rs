@@ -17,6 +17,7 @@ mod calls;
 mod closing;
 mod concurrent;
 mod corpora;
+mod events;
 mod failed_writes;
 mod faults;
 mod fixtures;

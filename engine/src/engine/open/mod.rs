@@ -35,6 +35,7 @@ use super::catalog::Catalog;
 use super::instance::Instance;
 use super::{Engine, OpenHow, secondary_cache, threads_of};
 use crate::base::error::{Error, Result};
+use crate::base::events::Events;
 #[cfg(any(test, feature = "testing"))]
 use crate::base::options::Storage;
 use crate::base::options::{Failpoint, Making, OpenProgress, Options};
@@ -168,6 +169,9 @@ impl LockedDatabase {
             remove_marker(&*self.files, path)?;
         }
         let (files, read_only) = (self.files, how == OpenHow::ReadOnly);
+        let clock = || options.clock_of_records();
+        let events = Events::new(options.on_event.clone(), clock);
+        let options = &Options { events, ..options.clone() };
         Instance::start(Opening { files, path, options, read_only }.run(started)?, self.lock)
     }
 }

@@ -1,0 +1,314 @@
+//! Events of a running database, and their way to the function that is told of them.
+//!
+//! A part of the engine puts an event into a bounded queue, and one thread calls the function. So
+//! no lock of the engine is held while that runs, and it may call the database. A queue that is
+//! full takes no event: the next one that fits says how many were left out.
+//!
+//! Thread safety: any thread sends, one thread calls. The mutex is held for a few instructions; no
+//! other lock is taken under it.
+//!
+//! Invariants:
+//!
+//! 1. Events are delivered in the order in which they were numbered.
+//! 2. The thread ends after the closing has asked it to, once the queue is empty.
+//! 3. A thread never waits for its own end: the function may close the database.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::error::{Error, ErrorKind, Result};
+use crate::mvcc::Clock;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::thread::{Builder, JoinHandle};
+
+/// Declares the kinds of events. Each has the three fields that all of them have.
+macro_rules! events {
+    (
+        $(#[$event_doc:meta])*
+        pub enum $event:ident;
+        $($(#[$doc:meta])* $kind:ident: pub struct $info:ident {
+            $($(#[$field_doc:meta])* $field:ident: $ty:ty,)*
+        })*
+    ) => {
+        $(#[$event_doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+        #[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]
+        #[non_exhaustive]
+        pub enum $event {
+            $($(#[$doc])* $kind($info),)*
+        }
+
+        impl $event {
+            /// The time in milliseconds since 1970. It never goes back in one database.
+            pub fn at_ms(&self) -> u64 {
+                match self { $($event::$kind(info) => info.at_ms,)* }
+            }
+
+            /// The number of the event in this process. A later one of the database has a greater
+            /// one.
+            pub fn number(&self) -> u64 {
+                match self { $($event::$kind(info) => info.number,)* }
+            }
+
+            /// How many events were left out right before this one, since the queue was full.
+            pub fn dropped(&self) -> u64 {
+                match self { $($event::$kind(info) => info.dropped,)* }
+            }
+
+            fn stamp(&mut self, at: u64, order: u64, left_out: u64) {
+                let (at_ms, number, dropped) = match self {
+                    $($event::$kind(info) => {
+                        (&mut info.at_ms, &mut info.number, &mut info.dropped)
+                    })*
+                };
+                (*at_ms, *number, *dropped) = (at, order, left_out);
+            }
+        }
+
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, Default, PartialEq)]
+            #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+            #[non_exhaustive]
+            pub struct $info {
+                /// As [`Event::at_ms`].
+                pub at_ms: u64,
+                /// As [`Event::number`].
+                pub number: u64,
+                /// As [`Event::dropped`].
+                pub dropped: u64,
+                $($(#[$field_doc])* pub $field: $ty,)*
+            }
+
+            impl From<$info> for $event {
+                fn from(info: $info) -> $event {
+                    $event::$kind(info)
+                }
+            }
+        )*
+    };
+}
+
+events! {
+    /// What a running database does: see [`Options::on_event`](crate::Options::on_event).
+    ///
+    /// With the feature `serde` it is an object in JSON with a field `event`, which names the kind
+    /// (`drain`, `compaction`), and the fields of the kind.
+    pub enum Event;
+
+    /// The database was opened.
+    Opened: pub struct OpenedInfo {
+        /// How the region is kept: `file`, `dax` or `emulated`.
+        mode: &'static str,
+        /// Whether it is open read-only.
+        read_only: bool,
+        /// Milliseconds from the call to here.
+        ms: f64,
+        /// Of these, reading zones and rebuilding the index.
+        rebuild_ms: f64,
+        /// Records that were indexed.
+        records_rebuilt: u64,
+        /// Commit groups above the floor that the opening found whole.
+        groups_accepted: u64,
+    }
+
+    /// A memtable was merged into level 0, or copied into a row table of it.
+    Flush: pub struct FlushInfo {
+        /// The table.
+        table: String,
+        /// Whether it was copied into a row table.
+        row_table: bool,
+        /// Records of the memtable; 0 of one that was frozen for its boundary alone.
+        records: u64,
+        /// Bytes of these records.
+        bytes: u64,
+        /// Milliseconds from the beginning of the merge.
+        ms: f64,
+    }
+
+    /// A drain has moved records of a table from level 0 to level 1.
+    Drain: pub struct DrainInfo {
+        /// The table.
+        table: String,
+        /// Why: `region` makes room in the region, `runs` moves large commits and bulk loads,
+        /// `deletes` moves keys of which many are deleted, `call` is a manual compaction.
+        reason: &'static str,
+        /// Bytes of level 0 that it moved.
+        level0_bytes: u64,
+        /// Extents that it wrote.
+        extents_out: u64,
+        /// Bytes in them.
+        bytes_out: u64,
+        /// Milliseconds of the job, which may have drained other tables too: from its beginning, or
+        /// from the end of the drain right before it.
+        ms: f64,
+    }
+
+    /// A compaction has merged extents, or an edit alone has moved or removed some, unread.
+    Compaction: pub struct CompactionInfo {
+        /// The table.
+        table: String,
+        /// The uppermost level that it took extents from; 0 of a load, which is in none.
+        from_level: u8,
+        /// The deepest level that it came to.
+        to_level: u8,
+        /// Why: `call` for a manual compaction, `values` for value extents that are mostly dead,
+        /// `deletes` for the tombstones in an extent, `again` to write extents again in their
+        /// level, `level` to bring them down. Without a merge: `load` brings a bulk load to its
+        /// level, `expired` and `hidden` remove extents in which all has expired, or is hidden by
+        /// range deletes.
+        reason: &'static str,
+        /// Whether extents went down unread, by one edit of the journal.
+        is_move: bool,
+        /// Extents that it took, those of the level that it wrote to among them.
+        extents_in: u64,
+        /// Bytes in them.
+        bytes_in: u64,
+        /// Extents that it wrote.
+        extents_out: u64,
+        /// Bytes in them.
+        bytes_out: u64,
+        /// Other extents that its edit moved down unread into the room that it made.
+        extents_moved: u64,
+        /// Milliseconds from its beginning, with what it rested for
+        /// [`bytes_per_second`](crate::BackgroundTuning::bytes_per_second).
+        ms: f64,
+    }
+
+    /// The database was closed. It is the last event.
+    Closed: pub struct ClosedInfo {
+        /// What failed, if something did.
+        error: Option<String>,
+    }
+}
+
+pub(crate) type EventFn = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// Events that wait at most.
+const MOST_WAITING: usize = 1024;
+
+/// The number of the next event of this process.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Where parts of an open database send events to; nowhere without a function.
+#[derive(Clone, Default)]
+pub(crate) struct Events(Option<Arc<EventQueue>>);
+
+struct EventQueue {
+    tell: EventFn,
+    clock: Arc<Clock>,
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    waiting: VecDeque<Event>,
+    /// Events that were left out since the last one that fitted.
+    dropped: u64,
+    is_closed: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Events {
+    /// Those that `tell` is told of, where there is one.
+    pub(crate) fn new(tell: Option<EventFn>, clock: impl FnOnce() -> Arc<Clock>) -> Events {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Events(tell.map(|tell| Arc::new(EventQueue { tell, clock: clock(), state, changed })))
+    }
+
+    /// Sends an event, which is made only if somebody is told of it.
+    #[inline]
+    pub(crate) fn send<E: Into<Event>>(&self, make: impl FnOnce() -> E) {
+        if let Some(queue) = &self.0 {
+            queue.add(make().into());
+        }
+    }
+
+    /// What `make` makes, to be sent later, if somebody is told of it.
+    pub(crate) fn prepare<E>(&self, make: impl FnOnce() -> E) -> Option<E> {
+        self.0.as_ref().map(|_| make())
+    }
+
+    /// Starts the thread that calls the function.
+    pub(crate) fn start(&self) -> Result<()> {
+        let Some(queue) = &self.0 else { return Ok(()) };
+        let runs = Arc::clone(queue);
+        let thread = Builder::new().name("terrace-events".into()).spawn(move || runs.run());
+        queue.state.lock().thread = Some(thread.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
+        })?);
+        Ok(())
+    }
+
+    /// Has what waits delivered, and the last event, which always fits. Then the thread ends
+    /// (invariant 3).
+    pub(crate) fn stop(&self, last: impl FnOnce() -> ClosedInfo) {
+        let Some(queue) = &self.0 else { return };
+        let last = last().into();
+        let mut state = queue.state.lock();
+        queue.push(&mut state, last);
+        state.is_closed = true;
+        let thread = state.thread.take();
+        drop(state);
+        queue.changed.notify_one();
+        let own = std::thread::current().id();
+        let other = thread.filter(|thread| thread.thread().id() != own);
+        other.into_iter().for_each(|thread| thread.join().unwrap_or(()));
+    }
+}
+
+impl EventQueue {
+    fn add(&self, event: Event) {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return;
+        }
+        if state.waiting.len() >= MOST_WAITING {
+            state.dropped += 1;
+            return;
+        }
+        self.push(&mut state, event);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Numbers an event, and puts it behind the others (invariant 1).
+    fn push(&self, state: &mut QueueState, mut event: Event) {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        event.stamp(self.clock.now() / 1000, number, std::mem::take(&mut state.dropped));
+        state.waiting.push_back(event);
+    }
+
+    /// The body of the thread.
+    fn run(&self) {
+        while let Some(event) = self.next() {
+            // A panic of the function is not ours to pass on.
+            catch_unwind(AssertUnwindSafe(|| (self.tell)(&event))).unwrap_or(());
+        }
+    }
+
+    /// The next event; `None` when the thread is to end (invariant 2).
+    fn next(&self) -> Option<Event> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(event) = state.waiting.pop_front() {
+                return Some(event);
+            }
+            if state.is_closed {
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Events").field(&self.0.is_some()).finish()
+    }
+}
