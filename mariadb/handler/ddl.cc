@@ -49,9 +49,6 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     return error;
   if (int error = refuse_own(name_of(name)))
     return error;
-  // What refuse_lost_name() does not find: the name beside sequences of CREATE ... SELECT.
-  if (has_list(name_of(name)) && !partitions_of(name_of(name)).empty())
-    return tell(fail_as_taken(name_of(name)));
   if (info->data_file_name || info->index_file_name)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
                         ER_THD(thd, WARN_OPTION_IGNORED), "DATA DIRECTORY, INDEX DIRECTORY");
@@ -187,6 +184,8 @@ int ha_terrace::delete_table(const char *path)
   const Bytes name = name_of(path);
   if (int error = refuse_own(name))
     return error;
+  if (keeps_lost(name))
+    return HA_ERR_NO_SUCH_TABLE;
   Trx *of_connection = current_thd ? Trx::existing(current_thd) : nullptr;
   if (is_temporary(name) && of_connection && of_connection->has_written())
   {

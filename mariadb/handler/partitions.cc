@@ -3,6 +3,7 @@
 #include "ha_terrace.h"
 #include "recovery.h"
 #include "renames.h"
+#include "yield.h"
 
 #include <fstream>
 
@@ -27,34 +28,55 @@ std::vector<Bytes> partitions_of(const Bytes &table)
 
 bool has_any(const Bytes &table) { return library_has(table) || !partitions_of(table).empty(); }
 
+bool keeps_lost(const Bytes &table)
+{
+  return is_recovering() && !is_hidden(table) && table_of_partition(table) == table &&
+         !has_definition(table) && has_any(table);
+}
+
 int fail_as_taken(const Bytes &table)
 {
   const Bytes why = "there is a table " + table + " already, and its definition is lost";
   return fail_with(why.c_str());
 }
 
+/* The names that a connection has locked alone. */
+struct Locked
+{
+  const MDL_context *by;
+  std::vector<Bytes> names;
+};
+
+static int add_locked(MDL_ticket *ticket, void *all, bool is_granted)
+{
+  Locked *locked = static_cast<Locked *>(all);
+  const MDL_key *key = ticket->get_key();
+  if (is_granted && ticket->get_ctx() == locked->by && ticket->get_type() == MDL_EXCLUSIVE &&
+      key->mdl_namespace() == MDL_key::TABLE)
+    locked->names.push_back(library_name(key->db_name(), key->name()));
+  return 0;
+}
+
 void refuse_lost_name(THD *thd)
 {
-  LEX *lex = thd->lex;
   const int command = thd_sql_command(thd);
-  const bool creates = (command == SQLCOM_CREATE_TABLE || command == SQLCOM_CREATE_SEQUENCE) &&
-                       !lex->create_info.tmp_table();
-  const bool renames = command == SQLCOM_ALTER_TABLE && (lex->alter_info.flags & ALTER_RENAME);
-  if ((!creates && !renames) || thd->is_error())
+  const bool makes = command == SQLCOM_CREATE_TABLE || command == SQLCOM_CREATE_SEQUENCE ||
+                     (command == SQLCOM_ALTER_TABLE && (thd->lex->alter_info.flags & ALTER_RENAME));
+  if (!makes || thd->is_error())
     return;
-  // The server has taken it off the list of CREATE ... SELECT. With a sequence as a default such a name
-  // is not found here.
-  const TABLE_LIST *made = lex->create_last_non_select_table;
-  if (creates && made && made->sequence)
-    made = lex->query_tables;
-  if (creates && (!made || made->sequence))
-    return;
-  const Bytes name = renames ? library_name(lex->first_select_lex()->db.str, lex->name.str)
-                             : library_name(made->db.str, made->table_name.str);
-  // It is asked for each partition, and to copy all names takes long.
-  if (!has_definition(name) &&
-      (library_has(name) || (has_list(name) && !partitions_of(name).empty())))
+  // The statement itself has the name in several places, or in none: CREATE ... SELECT.
+  Locked locked = {&thd->mdl_context, {}};
+  mdl_iterate(add_locked, &locked);
+  for (const Bytes &name : locked.names)
+  {
+    // It is asked for each partition, and to copy all names takes long.
+    if (has_definition(name) ||
+        (!library_has(name) && (!has_list(name) || partitions_of(name).empty())))
+      continue;
+    YIELD("lost");
     tell(fail_as_taken(name));
+    return;
+  }
 }
 
 bool is_listed(const Bytes &partition)

@@ -28,6 +28,12 @@ Bytes table_of_partition(const Bytes &name);
 std::vector<Bytes> partitions_of(const Bytes &table);
 /* Whether the library has a table, or partitions of it. */
 bool has_any(const Bytes &table);
+/*
+  Whether a recovery is to drop a table whose definition was lost before. The server logs CREATE TABLE
+  before it asks a handler, which refuses such a name. What the statement has made has a definition:
+  that is written, and synced, before the library has a table, and goes behind it.
+*/
+bool keeps_lost(const Bytes &table);
 /* Fails for a name that a table with a lost definition has. */
 int fail_as_taken(const Bytes &table);
 /*

@@ -24,8 +24,9 @@ int note_drop(const Bytes &table)
 {
   Failure failure;
   terrace_table *drops = terrace_database_table(terrace_db, DROPS, failure.out());
+  // The server removes the definition behind it. Without one a later recovery drops nothing.
   const bool failed = !drops || terrace_table_put(drops, table.data(), table.size(), "", 0,
-                                                  TERRACE_RELAXED, failure.out()) != TERRACE_OK;
+                                                  TERRACE_DURABLE, failure.out()) != TERRACE_OK;
   terrace_table_free(drops);
   return failed ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }
@@ -65,6 +66,9 @@ static int drop_partitioned(handlerton *hton, const char *path)
   }
   if (!recovers)
     return drop_of_server(hton, path);
+  // It goes by the list, which may be that of a lost table.
+  if (keeps_lost(name_of(path)))
+    return HA_ERR_NO_SUCH_TABLE;
   const int error = drop_of_server(hton, path);
   // The list is gone. One that a power cut brings back would stay.
   if (my_sync_dir_by_file(path, MYF(MY_WME)))

@@ -35,6 +35,8 @@ static bool is_there(const std::string &name)
 
 void terrace_yield(const char *point)
 {
+  if (!strcmp(point, "lost"))
+    moment();
   if (!is_asked(point))
     return;
   while (!is_there(std::string(point) + ".go"))

@@ -3,7 +3,8 @@
   table. A rename to the third partition of `blocked` fails, and so does the rename back from its
   second one behind that.
 
-  So does a sync of a directory.
+  So does a sync of a directory. It also kills it where a statement is refused for the name of a table
+  whose definition is lost.
 
   The variable TERRACE_KILL names a file with a number: how many such moments there are until the
   server dies. Without the file it lives. The variable TERRACE_DURABLE names a folder. It has links to
@@ -41,7 +42,7 @@ static void note_durable()
   }
 }
 
-static void moment()
+void moment()
 {
   note_durable();
   const char *path = getenv("TERRACE_KILL");
