@@ -247,7 +247,7 @@ private:
 
   /* Reads. */
   void take_lock_type(THD *thd, thr_lock_type type);
-  int begin_scan(uchar prefix, ulonglong made);
+  void begin_scan(uchar prefix, ulonglong made);
   void end_scan();
   int begin_read();
   uint scan_kind() const;
@@ -279,6 +279,7 @@ private:
     Bytes entry, row, value;
   };
   bool may_read_batches(uint flags) const;
+  int next_of_batch(range_id_t *range);
   int begin_next_range();
   int take_entry();
   int fill_batch();
@@ -323,6 +324,8 @@ private:
   uint cursor_kind = TERRACE_READ;
   /* The prefix of what is scanned: rows, or entries of an index. */
   uchar scanned = PREFIX_ROWS;
+  /* It was made behind the view that reads it. */
+  bool is_unseen = false;
   /* The cursor's range ends where the key that was asked for does. */
   bool is_bounded = false;
   /* Where the range that the server reads ends; empty where it did not say. */

@@ -82,10 +82,23 @@ int ha_terrace::multi_range_read_init(RANGE_SEQ_IF *ranges, void *parameter, uin
   return handler::multi_range_read_init(ranges, parameter, count, flags, buffer);
 }
 
+/*
+  A join checks here what it has pushed down to the index, with all columns. It takes an error for the
+  end of the rows, unless the connection was told.
+*/
 int ha_terrace::multi_range_read_next(range_id_t *range)
 {
-  if (!reads_batches)
-    return handler::multi_range_read_next(range);
+  int error;
+  do
+    error = reads_batches ? next_of_batch(range) : handler::multi_range_read_next(range);
+  while (!error && mrr_funcs.skip_index_tuple && mrr_funcs.skip_index_tuple(mrr_iter, *range));
+  if (error && error != HA_ERR_END_OF_FILE)
+    print_error(error, MYF(0));
+  return error;
+}
+
+int ha_terrace::next_of_batch(range_id_t *range)
+{
   for (;;)
   {
     while (batch_at < batch.size())
@@ -105,9 +118,6 @@ int ha_terrace::multi_range_read_next(range_id_t *range)
       // As the server does behind each row that it reads by itself.
       if (table->vfield)
         table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
-      // A join checks what it has pushed down to the index, with all columns here.
-      if (mrr_funcs.skip_index_tuple && mrr_funcs.skip_index_tuple(mrr_iter, one.range))
-        continue;
       *range = one.range;
       return 0;
     }

@@ -4,23 +4,24 @@
 #include "engine.h"
 #include "ha_terrace.h"
 
-/* Begins a scan of what a prefix has, which was made at a moment, or with the table. */
-int ha_terrace::begin_scan(uchar prefix, ulonglong made)
+/*
+  Begins a scan of what a prefix has, which was made at a moment, or with the table. It is the first
+  read that fails where the view is older: joins and subqueries do not look at an error of this.
+*/
+void ha_terrace::begin_scan(uchar prefix, ulonglong made)
 {
   end_scan();
-  if (row_lock == LOCK_NONE && !is_sequence() &&
-      trx()->view_is_before(std::max(made, open_table->made_at())))
-    return HA_ERR_TABLE_DEF_CHANGED;
+  is_unseen = row_lock == LOCK_NONE && !is_sequence() &&
+              trx()->view_is_before(std::max(made, open_table->made_at()));
   current.clear();
   scanned = prefix;
   range_end.clear();
-  return 0;
 }
 
 void ha_terrace::end_scan()
 {
   close_cursor();
-  is_bounded = is_stepping = is_from_entry = false;
+  is_bounded = is_stepping = is_from_entry = is_unseen = false;
   covers = COVERS_UNKNOWN;
 }
 
@@ -29,7 +30,8 @@ int ha_terrace::rnd_init(bool)
   // A sequence has no index, so all reads of it begin here.
   if (is_sequence())
     row_lock = LOCK_NONE;
-  return begin_scan(PREFIX_ROWS, 0);
+  begin_scan(PREFIX_ROWS, 0);
+  return 0;
 }
 
 int ha_terrace::rnd_end()
@@ -40,7 +42,10 @@ int ha_terrace::rnd_end()
 
 int ha_terrace::rnd_next(uchar *record) { return move(record, FORWARD); }
 
-/* A key of characters that have more weights than their collation says has no place in it. */
+/*
+  A key of characters that have more weights than their collation says has no place in it. A hash of
+  it follows: the server takes rows of one position for one row where it removes duplicates.
+*/
 static const size_t NO_POSITION = 0xffff;
 
 void ha_terrace::position(const uchar *record)
@@ -48,8 +53,12 @@ void ha_terrace::position(const uchar *record)
   const Bytes key = is_from_entry ? row : row_key(record);
   memset(ref, 0, ref_length);
   const bool fits = key.size() <= ref_length - 2 && key.size() < NO_POSITION;
+  const size_t hash = fits ? 0 : std::hash<Bytes>()(key);
   int2store(ref, fits ? key.size() : NO_POSITION);
-  memcpy(ref + 2, key.data(), fits ? key.size() : 0);
+  if (fits)
+    memcpy(ref + 2, key.data(), key.size());
+  else
+    memcpy(ref + 2, &hash, std::min<size_t>(sizeof(hash), ref_length - 2));
 }
 
 int ha_terrace::cmp_ref(const uchar *one, const uchar *two)
@@ -77,7 +86,8 @@ int ha_terrace::rnd_pos(uchar *record, uchar *position)
 int ha_terrace::index_init(uint index, bool)
 {
   active_index = index;
-  return begin_scan(codec(index).prefix, built_at[index]);
+  begin_scan(codec(index).prefix, built_at[index]);
+  return 0;
 }
 
 int ha_terrace::index_end()
@@ -182,6 +192,9 @@ int ha_terrace::index_read_map(uchar *record, const uchar *key, key_part_map par
                            {nullptr, 0, TERRACE_UNBOUNDED}};
     is_bounded = true;
     error = from(record, range, FORWARD);
+    // What is read next lies behind, or before, the value.
+    if (error == HA_ERR_END_OF_FILE)
+      current = prefix;
     break;
   }
   case HA_READ_KEY_OR_NEXT:

@@ -16,6 +16,8 @@ int ha_terrace::begin_read()
     return fail_with("the transaction of this connection has ended; roll it back");
   if (is_sequence())
     return 0;
+  if (is_unseen)
+    return HA_ERR_TABLE_DEF_CHANGED;
   return row_lock == LOCK_NONE ? of_connection->before_plain_read() : 0;
 }
 

@@ -25,7 +25,14 @@ BEGIN;
 UPDATE t SET a = 3 WHERE id = 10;
 DELETE FROM t WHERE id = 3;
 SELECT id, a FROM t FORCE INDEX (a) WHERE a IN (3, 10) ORDER BY id;
+-- What a join pushes down to the index is checked where its rows come one by one.
+SELECT COUNT(*), SUM(t.id) FROM outer_one o STRAIGHT_JOIN t FORCE INDEX (ab) ON t.a = o.a AND t.id > o.id WHERE LENGTH(t.note) >= 0;
 ROLLBACK;
+SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE;
+BEGIN;
+SELECT COUNT(*), SUM(t.id) FROM outer_one o STRAIGHT_JOIN t FORCE INDEX (ab) ON t.a = o.a AND t.id > o.id WHERE LENGTH(t.note) >= 0;
+COMMIT;
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 UPDATE t FORCE INDEX (a) SET b = 'new' WHERE a IN (1, 2);
 DELETE FROM t WHERE a IN (1, 30) AND LENGTH(note) > 200;
 SELECT COUNT(*), SUM(id) FROM t;

@@ -86,3 +86,13 @@ ALTER TABLE nulls ADD COLUMN later INT DEFAULT 5;
 UPDATE nulls SET v = IF(id = 1, 'some', NULL), t = IF(id = 1, 'text', NULL), n = IF(id = 1, 7, NULL);
 SELECT ROW_COUNT();
 DROP TABLE nulls;
+-- A value that is not there is a place in its index. (What follows was the first row, or the last one.)
+CREATE TABLE placed (id INT PRIMARY KEY, a INT, KEY (a));
+INSERT INTO placed VALUES (1, 1), (2, 3), (3, 7), (4, 9);
+HANDLER placed OPEN;
+HANDLER placed READ a = (5);
+HANDLER placed READ a NEXT;
+HANDLER placed READ a = (5);
+HANDLER placed READ a PREV;
+HANDLER placed CLOSE;
+DROP TABLE placed;
