@@ -108,14 +108,13 @@ impl Level0 {
     /// One with these row tables and with what an opening found in the zones.
     pub(crate) fn rebuilt(rows: RowTables, mut rebuilt: Rebuilt) -> Arc<Level0> {
         let region = Arc::clone(rows.region());
-        let tombstones = std::mem::take(&mut rebuilt.tombstones);
+        let tombstones = RangeTombstones::new(region.indexes());
+        tombstones.add(std::mem::take(&mut rebuilt.tombstones));
+        rebuilt.bytes -= tombstones.size().bytes;
         // Where deleted keys are is looked up when there is time.
         let deletes = if rows.is_empty() { rebuilt.deletes } else { UNKNOWN };
-        let in_zones = GlobalIndex::rebuilt(Arc::clone(&region), rebuilt);
-        let level0 =
-            Level0::over(in_zones, Some(rows), RangeTombstones::new(region.indexes()), deletes);
-        level0.tombstones.add(tombstones);
-        level0
+        let in_zones = GlobalIndex::rebuilt(region, rebuilt);
+        Level0::over(in_zones, Some(rows), tombstones, deletes)
     }
 
     /// One with so many deletes, at any key.

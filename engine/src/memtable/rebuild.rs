@@ -79,6 +79,7 @@ pub(crate) struct Rebuilt {
     pub(crate) tombstones: Vec<Arc<Tombstone>>,
     /// Deletes of one key in it.
     pub(crate) deletes: u64,
+    /// Bytes in zones, of range tombstones too.
     pub(crate) bytes: u64,
     /// The smallest sequence number in it.
     pub(crate) oldest: Option<Lsn>,

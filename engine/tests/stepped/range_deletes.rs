@@ -6,7 +6,7 @@
 use std::ops::Bound;
 
 use crate::common::content::read_all;
-use crate::common::{Chance, alone, tiny, together};
+use crate::common::{Chance, alone, tiny, together, wait_until};
 use terrace::{Database, Durability, ErrorKind, Options, Table, WriteBatch};
 
 fn open() -> (tempfile::TempDir, Database, Table) {
@@ -210,6 +210,35 @@ fn one_that_was_drained_in_part_is_found_again() {
     db.close().unwrap();
     let db = options().open(&path).unwrap();
     assert_eq!(left(&db.existing_table("t").unwrap()), want);
+}
+
+/// Bug: after an opening level 0 had bytes once it was empty, and waited for drains of them. Cause:
+/// range deletes that the opening found counted among the records and again by themselves, and
+/// went once. Fix: they count by themselves alone.
+#[test]
+fn range_deletes_that_an_opening_found_count_once() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let options = || Options::new().pm_size(4 << 20).stepped();
+    let db = options().create(&path).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..40 {
+        table.put(format!("{n:02}"), "v").unwrap();
+        table.delete_range(format!("{n:02}x")..format!("{n:02}y")).unwrap();
+    }
+    let in_memtable = db.stats().tables[0].memtable_bytes;
+    drop(table);
+    db.close().unwrap();
+    let db = options().open(&path).unwrap();
+    let in_level0 = || (db.stats().tables[0].level0_records, db.stats().tables[0].level0_bytes);
+    assert_eq!(in_level0(), (80, in_memtable));
+    db.compact_range(&db.existing_table("t").unwrap(), ..).unwrap();
+    wait_until("level 0 has no record", || {
+        db.step().unwrap();
+        in_level0().0 == 0
+    });
+    assert_eq!(in_level0(), (0, 0));
 }
 
 /// A range delete is a record like others to the cleaner: it is moved, and hides what it hid.
