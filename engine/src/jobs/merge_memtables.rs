@@ -81,22 +81,18 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
         count_merge(ctx, table, &memtable, (from, true));
         return Ok(Some(Merged { bytes: memtable.bytes(), pruned: 0 }));
     }
-    match level0.in_zones.reserve(&memtable) {
-        Ok(()) => {}
-        // A longer index file takes space of the disk. Nodes that drains give back do not count.
-        Err(e) if e.kind() == ErrorKind::Full => {
-            ctx.shared.pace.report(Some(e.to_string()));
-            return Ok(None);
-        }
-        Err(e) => return Err(e),
+    if let Err(error) = level0.in_zones.reserve(&memtable) {
+        return no_room(ctx, error);
     }
     if level0.size().records == 0 {
         // Whatever is older has moved.
         let oldest = memtable.oldest().map_or(0, |oldest| oldest - 1);
         change.round.low = change.round.low.max(oldest);
     }
-    let ingested = level0.ingest(&memtable, &keep);
-    let superseded = ingested.inspect_err(|error| ctx.shared.stop_because(&error.to_string()))?;
+    let superseded = match level0.ingest(&memtable, &keep) {
+        Err(error) if error.kind() == ErrorKind::Full => return no_room(ctx, error),
+        ingested => ingested.inspect_err(|error| ctx.shared.stop_because(&error.to_string()))?,
+    };
     change.apply(|view| {
         let merged = view.frozen.pop();
         debug_assert!(merged.is_some(), "what was merged is the oldest frozen memtable");
@@ -126,6 +122,16 @@ fn count_merge(
         ms: time::since(from).as_secs_f64() * 1e3,
         ..FlushInfo::default()
     });
+}
+
+/// Tells who waits of a full persistent index, if that is the error. The memtable stays as it is
+/// until drains have given nodes back.
+fn no_room(ctx: &JobContext, error: Error) -> Result<Option<Merged>> {
+    if error.kind() != ErrorKind::Full {
+        return Err(error);
+    }
+    ctx.shared.pace.report(Some(error.to_string()));
+    Ok(None)
 }
 
 /// Notes durably how far the persistent index knows of everything.

@@ -21,7 +21,7 @@ use super::versions::Versions;
 use super::versions::{Keep, NewerRecord, Superseded};
 use super::walk::Walk;
 use super::{LiveCount, Released, Size};
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId, slice};
 use crate::memtable::{Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, pin};
@@ -215,13 +215,13 @@ impl GlobalIndex {
 
 /// Reading, ingestion and removal.
 impl GlobalIndex {
-    /// Makes sure that there is space for the records of a memtable.
+    /// Makes sure that there is space for the records of a memtable, as a rule.
     ///
     /// # Errors
     ///
     /// `Full`, and nothing has changed.
     pub(crate) fn reserve(&self, memtable: &Memtable) -> Result<()> {
-        self.index.reserve(memtable.records(), memtable.bytes())
+        self.index.reserve(memtable.records())
     }
 
     /// As [`Level0::ingest`](super::Level0::ingest), but for range tombstones.
@@ -233,9 +233,26 @@ impl GlobalIndex {
             let Some((_, last)) = some.last() else { return Ok(superseded) };
             behind = Some(last.key);
             for versions in some.chunk_by(|(_, a), (_, b)| a.key == b.key) {
-                self.ingest_key(versions, keep, &mut superseded)?;
+                if let Err(error) = self.ingest_key(versions, keep, &mut superseded) {
+                    if error.kind() == ErrorKind::Full {
+                        self.take_back(memtable, versions[0].1.key)?;
+                    }
+                    return Err(error);
+                }
             }
         }
+    }
+
+    /// Takes out what an ingestion that came as far as `last` has put in. The newest version of a
+    /// key goes first: a cut leaves what invariant 4 allows.
+    fn take_back(&self, memtable: &Memtable, last: &[u8]) -> Result<()> {
+        let mut cursor = memtable.cursor();
+        cursor.seek_first();
+        while let Some((_, record)) = cursor.record().filter(|(_, record)| record.key <= last) {
+            self.remove(record.key, record.seq)?;
+            cursor.step();
+        }
+        Ok(())
     }
 
     /// The newest version of `key` that is not newer than `at_most` and not drained.
@@ -424,3 +441,6 @@ impl GlobalIndex {
         Ok(released)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -182,9 +182,9 @@ impl Level0 {
 
 /// Ingestion.
 impl Level0 {
-    /// Takes over the records and range tombstones of a frozen memtable, for which space was
-    /// reserved. Readers may find a record in both places meanwhile. Versions that `keep` does not
-    /// want may be left out; those that are there already stay until [`Level0::prune`].
+    /// Takes over the records and range tombstones of a frozen memtable; with `Full` it has taken
+    /// none. Readers may find a record in both places meanwhile. Versions that `keep` does not want
+    /// may be left out; those that are there already stay until [`Level0::prune`].
     pub(crate) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
         let superseded = self.in_zones.ingest(memtable, keep)?;
         debug_assert!(

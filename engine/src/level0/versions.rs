@@ -17,7 +17,7 @@ use crate::pindex::versions::VersionCursor;
 /// epoch pinned.
 ///
 /// Where it is persistent, a call that changes it has done so durably when it returns. An error of
-/// such a call poisons the database, but for [`Versions::reserve`].
+/// such a call poisons the database, but for `Full`: then nothing has changed.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one a table; each look-up would follow the pointer")]
 pub(super) enum Versions {
@@ -53,12 +53,11 @@ impl Versions {
         Versions::Persistent(PersistentVersions { forest, table, tree })
     }
 
-    /// Makes sure that there is space for so many records with so many bytes of keys. With `Full`
-    /// nothing has changed.
-    pub(super) fn reserve(&self, records: u64, keys: u64) -> Result<()> {
+    /// As [`Forest::reserve`].
+    pub(super) fn reserve(&self, records: u64) -> Result<()> {
         match self {
             Versions::Memory(_) => Ok(()),
-            Versions::Persistent(index) => index.forest.reserve(records, keys),
+            Versions::Persistent(index) => index.forest.reserve(records),
         }
     }
 

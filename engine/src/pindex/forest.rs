@@ -51,7 +51,7 @@ const HEADS: u32 = 64;
 /// Offset of the root's word in a head, behind the one that says whose it is.
 const ROOT: u64 = 8;
 
-/// Bytes of nodes and bounds for a record at worst, beside its key.
+/// Bytes of nodes and bounds for a record, as a rule.
 const PER_RECORD: u64 = 64;
 
 /// The trees of a database.
@@ -327,14 +327,19 @@ impl Forest {
         Ok(())
     }
 
-    /// Makes sure that there is space for so many records with so many bytes of keys.
+    /// Makes sure that there is space for so many records, as a rule: free nodes and bounds, and
+    /// segments for the rest. Bounds are of many sizes, so an insertion may find none all the same.
     ///
     /// # Errors
     ///
     /// `Full`, and nothing has changed.
-    pub(crate) fn reserve(&self, records: u64, keys: u64) -> Result<()> {
-        let bytes = records * PER_RECORD + keys;
-        self.segments.reserve(bytes.div_ceil(self.segments.len()) + FIRST_SEGMENTS)
+    pub(crate) fn reserve(&self, records: u64) -> Result<()> {
+        let needed = records * PER_RECORD;
+        let lacking = needed - self.nodes.pool.free_bytes(needed)?;
+        match lacking - self.nodes.keys.heap.free_bytes(lacking)? {
+            0 => Ok(()),
+            more => self.segments.reserve(more.div_ceil(self.segments.len()) + FIRST_SEGMENTS),
+        }
     }
 
     /// The tree of a table that was found, once.

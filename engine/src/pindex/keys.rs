@@ -421,6 +421,11 @@ impl Heap {
         scans.sum()
     }
 
+    /// How many bytes free bounds have, but for more than `enough`.
+    pub(crate) fn free_bytes(&self, enough: u64) -> Result<u64> {
+        self.pools.iter().try_fold(0, |free, (_, pool)| Ok(free + pool.free_bytes(enough - free)?))
+    }
+
     /// How many bytes the pools' segments take.
     pub(crate) fn bytes(&self) -> u64 {
         self.pools.iter().map(|(_, pool)| pool.bytes()).sum()

@@ -97,6 +97,37 @@ fn the_boundary_of_a_persistent_index_stays_below_a_commit_that_the_scheduler_ha
     }
 }
 
+/// Bug: a merge that found no room in the persistent index half-way stopped the database. Cause:
+/// its memtable was in the index in part. Fix: the memtable stays as it was, and alone.
+#[test]
+fn a_merge_that_finds_no_room_half_way_leaves_its_memtable() {
+    let machine = Machine::with_memory().index(true);
+    let db = options(&machine).create("/db").unwrap();
+    let key = |n: u32| format!("the same but for the end {n:04}");
+    (0..100).for_each(|n| put(&db, "t", &key(n)));
+    let ctx: &JobContext = &db.inner.ctx;
+    let forest = ctx.forest.as_ref().unwrap();
+    // All nodes, of which some are given back: there is no segment for bounds.
+    let trees: Vec<_> = (1000..).map_while(|table| forest.create(table).ok()).collect();
+    assert!(trees.len() > 1000, "{} trees", trees.len());
+    trees[..500].iter().for_each(|tree| forest.remove(tree).unwrap());
+    let table = ctx.tables.find("t").unwrap().core();
+    assert!(freeze(ctx, &table));
+    let check = |db: &Database| {
+        let rows: Vec<_> = db.table("t").unwrap().iter().map(|row| row.unwrap().0).collect();
+        assert_eq!(rows, (0..100).map(key).collect::<Vec<_>>());
+    };
+    for _ in 0..2 {
+        assert!(!merge_memtables(ctx).unwrap().did);
+        assert_eq!((table.view().level0.size().records, table.view().frozen.len()), (0, 1));
+        check(&db);
+    }
+    put(&db, "u", "goes on");
+    assert!(db.verify().unwrap().damages.is_empty());
+    let again = options(&machine.crash(Survive::Nothing)).open("/db").unwrap();
+    check(&again);
+}
+
 /// So many merges end in a kill.
 const KILLS: usize = 8;
 

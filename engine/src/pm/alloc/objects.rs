@@ -99,6 +99,17 @@ impl ObjectPool {
         }
     }
 
+    /// How many bytes its free objects have, but for more than `enough`.
+    pub(crate) fn free_bytes(&self, enough: u64) -> Result<u64> {
+        let (mut state, object) = (self.state.lock(), u64::from(self.header.object));
+        while (state.free.len() as u64 * object) < enough
+            && let Some(segment) = state.unread.pop_first()
+        {
+            self.read_index(&mut state, segment)?;
+        }
+        Ok(enough.min(state.free.len() as u64 * object))
+    }
+
     /// Gives back an object that was never committed, or was freed.
     pub(crate) fn put_back(&self, object: u64) {
         self.state.lock().free.push(object);
