@@ -177,8 +177,9 @@ impl WriteBatch {
 //
 // An operand is one more record of its key. So that a read has few of them to merge, a writer that
 // finds [`MOST_IN_A_ROW`] records of operands in memory first writes the value that they make. It
-// looks in memory alone, and counts by the depth that the newest record notes. Writers that meet
-// may write some records more. A drain joins what is left.
+// looks in memory alone, and counts by the depth that the newest record notes. A writer that finds
+// the row locked writes one record more. It tries again at each multiple, and where the depth ends
+// it waits for the row, as the write itself does. A drain joins what is left.
 
 /// So many records of operands of a key in a row are merged before the next one is written.
 const MOST_IN_A_ROW: u8 = 64;
@@ -192,7 +193,7 @@ impl Table {
     /// of what they read. Of 64 operands in a row that lie in memory the next call first writes the
     /// value. That call locks the row, as [`Table::update`](Table::update) does, so from then on
     /// plain writes of the database lock their rows too. If the row is locked, it leaves that to a
-    /// later call.
+    /// later call; from 255 operands on it waits for the row.
     ///
     /// An operand that the operator refuses is written all the same: reads of the key fail then.
     ///
@@ -278,11 +279,16 @@ impl Shared {
     pub(crate) fn merge_deep_rows(&self, batch: &mut TableBatch) -> Result<()> {
         for place in batch.merges() {
             let (target, key) = batch.row(place);
-            let mut below = self.operands_in_memory(target, key)?;
-            if below > 0 && below.is_multiple_of(MOST_IN_A_ROW) && self.merge_row(target, key)? {
-                below = 0;
-            }
-            batch.set_depth(place, below.saturating_add(1));
+            let below = self.operands_in_memory(target, key)?;
+            let is_merged = match below {
+                // No record counts further.
+                u8::MAX => self.merge_row(target, key, Patience::usual())?,
+                n if n > 0 && n.is_multiple_of(MOST_IN_A_ROW) => {
+                    self.merge_row(target, key, Patience::None)?
+                }
+                _ => false,
+            };
+            batch.set_depth(place, if is_merged { 1 } else { below.saturating_add(1) });
         }
         Ok(())
     }
@@ -295,11 +301,11 @@ impl Shared {
 
     /// Writes the value that the operands of a row make, if no transaction has it locked and the
     /// operator can; whether it did. Readers see the same before and after.
-    fn merge_row(&self, target: &TableTarget, key: &[u8]) -> Result<bool> {
+    fn merge_row(&self, target: &TableTarget, key: &[u8], patience: Patience) -> Result<bool> {
         let TableTarget::Slot(slot) = target else { return Ok(false) };
         limits::check_key(key)?;
         let rows = ChangeRows { shared: self, slot, durability: Durability::Relaxed };
-        let done = rows.change(key, Patience::None, |value| {
+        let done = rows.change(key, patience, |value| {
             let same = value.map(|value| Some(value.to_vec()));
             (same, value.is_some())
         });
@@ -307,5 +313,47 @@ impl Shared {
             Err(e) if e.kind().is_refusal() || e.kind() == ErrorKind::Timeout => Ok(false),
             done => done,
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use super::*;
+    use crate::base::options::{Options, TableOptions};
+    use crate::locks::{Locker, Mode};
+    use crate::operators::COUNTER;
+
+    /// Bug: once the depth of a hot key had come to 255 its operands were never merged again.
+    /// Cause: a writer that found the row locked at 64, 128 and 192 tried no more: 255 is no
+    /// multiple of 64, and no record counts further. Fix: it tries at 255 too, and waits there.
+    #[test]
+    fn operands_are_merged_however_often_the_row_was_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path()).unwrap();
+        let options = TableOptions::new().merge_operator(COUNTER);
+        let t = db.create_table("t", options).unwrap();
+        let (target, shared) = (TableTarget::Slot(Arc::clone(&t.slot)), &t.shared);
+        let depth = || shared.operands_in_memory(&target, b"hits").unwrap();
+        let merge = |is_locked: bool| {
+            let mut batch = TableBatch::default();
+            let operand = t.operand(&1i64.to_be_bytes()).unwrap();
+            batch.push(&target, Kind::Merge, b"hits", &operand);
+            let mut other = Locker::new(&shared.locks);
+            if is_locked {
+                let (space, mode) = (target.lock_space(), Mode::Exclusive);
+                other.lock_key(space, b"hits", mode, Patience::None, &String::new).unwrap();
+            }
+            shared.merge_deep_rows(&mut batch).unwrap();
+            drop(other);
+            shared.write(&batch, Durability::Relaxed).unwrap();
+        };
+        (0..255).for_each(|_| merge(true));
+        assert_eq!(depth(), 255);
+        for _ in 0..300 {
+            merge(false);
+            assert!(depth() <= MOST_IN_A_ROW, "{} records of operands", depth());
+        }
+        assert_eq!(t.get("hits").unwrap().unwrap(), &555i64.to_be_bytes()[..]);
     }
 }
