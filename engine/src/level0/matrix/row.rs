@@ -34,6 +34,8 @@ const LINEAR: u32 = 8;
 thread_local! {
     /// Comparisons with entries that searches of this thread made.
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    /// Entries of which this thread looked whether they are gone.
+    pub(super) static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// A row table that can be read.
@@ -208,6 +210,8 @@ impl OpenRow {
 
     /// Whether an entry is gone.
     pub(super) fn is_gone(&self, n: u32) -> bool {
+        #[cfg(test)]
+        LOOKED_AT.set(LOOKED_AT.get() + 1);
         self.gone[(n / 64) as usize].load(Ordering::Acquire) & 1 << (n % 64) != 0
     }
 
@@ -277,7 +281,7 @@ impl OpenRow {
     }
 
     /// The entries that can be read.
-    fn readable(&self) -> Readable {
+    pub(super) fn readable(&self) -> Readable {
         debug_assert!(is_pinned(), "pages stay as long as an epoch is pinned");
         self.in_use.readable()
     }

@@ -106,6 +106,8 @@ impl<'a> RowsCursor<'a> {
         let rows = Arc::clone(&self.rows);
         for (n, row) in rows.iter().enumerate() {
             let found = (0..self.at[n]).rev().find_map(|at| Some((at, self.visible(row, at)?)));
+            // What does not count is passed once.
+            self.at[n] = found.map_or(0, |(at, _)| at + 1);
             let is_last = |(_, record): &(u32, Record<'_>)| {
                 best.as_ref().is_none_or(|(_, _, last)| order(record) > order(last))
             };
@@ -163,10 +165,10 @@ impl Cursor for RowsCursor<'_> {
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         match key {
             Some(key) => self.bounds(key),
-            None => {
-                let rows = Arc::clone(&self.rows);
-                self.at = rows.iter().map(|row| row.entries()).collect();
-            }
+            None => self.at = self.rows.iter().map(|row| row.entries()).collect(),
+        }
+        for (at, row) in self.at.iter_mut().zip(self.rows.iter()) {
+            *at = row.readable().before(*at).map_or(0, |last| last + 1);
         }
         self.settle_back();
         Ok(())
