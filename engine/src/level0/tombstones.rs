@@ -255,6 +255,12 @@ const MOST: usize = 64;
 /// The most records that are looked at to learn what range tombstones hide.
 const LOOK: u64 = 4096;
 
+#[cfg(test)]
+thread_local! {
+    /// Spans that this thread looked at to join some of them.
+    static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Keys of which many are deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeletedSpan {
@@ -293,10 +299,7 @@ impl DeletedSpans {
             }
         }
         while joined.len() > MOST {
-            let fewest = |at: &usize| joined[*at].deletes + joined[*at + 1].deletes;
-            let Some(at) = (0..joined.len() - 1).min_by_key(fewest) else { break };
-            let next = joined.remove(at + 1);
-            join(&mut joined[at], &next);
+            joined = with_fewer(&joined);
         }
         *all = joined;
         self.measure(&all);
@@ -323,6 +326,28 @@ impl DeletedSpans {
         let most = all.iter().map(|span| span.deletes).max().unwrap_or(0);
         self.most.store(most, Ordering::Relaxed);
     }
+}
+
+/// The same with some pairs of neighbours joined, those with the fewest deletes: half of all pairs,
+/// or as many as are too many.
+fn with_fewer(spans: &[DeletedSpan]) -> Vec<DeletedSpan> {
+    #[cfg(test)]
+    LOOKED_AT.set(LOOKED_AT.get() + spans.len());
+    let pairs = spans.chunks_exact(2);
+    let mut sums: Vec<(u64, usize)> =
+        pairs.map(|pair| pair[0].deletes + pair[1].deletes).zip(0..).collect();
+    sums.sort_unstable();
+    sums.truncate((spans.len() - MOST).min(sums.len().div_ceil(2)));
+    let mut is_joined = vec![false; spans.len()];
+    sums.iter().for_each(|(_, pair)| is_joined[2 * pair + 1] = true);
+    let mut fewer: Vec<DeletedSpan> = Vec::with_capacity(spans.len());
+    for (next, is_joined) in spans.iter().zip(is_joined) {
+        match fewer.last_mut().filter(|_| is_joined) {
+            Some(last) => join(last, next),
+            None => fewer.push(next.clone()),
+        }
+    }
+    fewer
 }
 
 fn join(span: &mut DeletedSpan, next: &DeletedSpan) {
@@ -589,6 +614,22 @@ mod tests {
                 deletes += span.deletes;
             }
             assert_eq!((count, deletes), (MOST, 200), "nothing is forgotten");
+        }
+
+        /// Bug: the end of a memtable with many spans kept an epoch pinned for seconds. Cause: of
+        /// all spans the two with the fewest deletes were looked for again for each that was too
+        /// many. Fix: those that are joined are chosen for many at a time.
+        #[test]
+        fn many_spans_are_joined_in_few_steps_and_the_largest_stays_alone() {
+            let all = DeletedSpans::default();
+            let span = |n: u32| DeletedSpan {
+                interval: KeyInterval::closed(&n.to_be_bytes(), &n.to_be_bytes()),
+                deletes: if n == 777 { 1 << 20 } else { u64::from(n % 7) },
+            };
+            all.add((0..10_000).map(span).collect());
+            assert!(LOOKED_AT.get() < 50_000, "{} looks", LOOKED_AT.get());
+            assert_eq!(all.spans.lock().len(), MOST);
+            assert_eq!(all.take(1), Some(span(777)));
         }
     }
 }

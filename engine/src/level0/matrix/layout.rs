@@ -264,6 +264,12 @@ impl Entry {
 //    a search may look at the key of each entry in the spans.
 // 3. A page goes once.
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread made the spans of a row table.
+    pub(super) static SHOWN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The pages of the array and of keys of one row table, by their places in its directory.
 #[derive(Debug)]
 pub(super) struct MetaPages {
@@ -340,12 +346,16 @@ impl MetaPages {
         keys.for_each(|page| users.of_keys[page] += 1);
     }
 
-    /// Leaves out a page of the array, before anyone reads the row table.
-    pub(super) fn leave_out(&self, page: usize) {
+    /// Leaves out pages of the array, before anyone reads the row table.
+    pub(super) fn leave_out(&self, pages: &[usize]) {
         let mut users = self.users.lock();
-        debug_assert!(!users.is_gone[page], "a page goes once (invariant 3)");
-        users.is_gone[page] = true;
-        self.show(&users);
+        for page in pages {
+            debug_assert!(!users.is_gone[*page], "a page goes once (invariant 3)");
+            users.is_gone[*page] = true;
+        }
+        if !pages.is_empty() {
+            self.show(&users);
+        }
     }
 
     /// The entries that can be read. The caller has an epoch pinned.
@@ -395,6 +405,8 @@ impl MetaPages {
 
     /// Has searches from now on leave out what is gone.
     fn show(&self, users: &Users) {
+        #[cfg(test)]
+        SHOWN.set(SHOWN.get() + 1);
         let mut spans: Vec<Range<u32>> = Vec::new();
         for page in (0..users.is_gone.len() as u32).filter(|page| !users.is_gone[*page as usize]) {
             let (from, to) = (page * ENTRIES, ((page + 1) * ENTRIES).min(self.entries));

@@ -34,12 +34,11 @@ pub(super) fn open(
     let row = &found.row;
     let ignores_drained = region.has(Failpoint::IgnoreDrainedRows);
     let mut keys = Checked::new(row.entry_pages.len()..found.pages_of_meta(), "metadata");
-    for page in 0..row.entry_pages.len() {
-        if row.is_covered(region, page, drained) && !ignores_drained {
-            // It may have other bytes by now.
-            row.leave_out_page(page);
-            continue;
-        }
+    // They may have other bytes by now.
+    let is_passed = |page: &usize| row.is_covered(region, *page, drained) && !ignores_drained;
+    let (passed, read): (Vec<_>, Vec<_>) = (0..row.entry_pages.len()).partition(is_passed);
+    row.leave_out_pages(&passed);
+    for page in read {
         found.check(page, "metadata")?;
         for n in found.entries_of(page) {
             let entry = found.entry(n)?;

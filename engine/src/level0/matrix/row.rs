@@ -111,10 +111,10 @@ impl OpenRow {
         self.gone[(n / 64) as usize].fetch_or(1 << (n % 64), Ordering::Relaxed);
     }
 
-    /// Leaves out all entries of a page of the array, before anyone reads the row table.
-    pub(super) fn leave_out_page(&self, page: usize) {
-        self.entries_of(page).for_each(|n| self.leave_out(n));
-        self.in_use.leave_out(page);
+    /// Leaves out all entries of pages of the array, before anyone reads the row table.
+    pub(super) fn leave_out_pages(&self, pages: &[usize]) {
+        pages.iter().flat_map(|page| self.entries_of(*page)).for_each(|n| self.leave_out(n));
+        self.in_use.leave_out(pages);
     }
 
     /// Counts in the pages of keys of a page of the array, before anyone reads the row table.

@@ -361,3 +361,16 @@ fn a_walk_down_looks_once_at_what_is_gone() {
         assert!(looked_at <= rows * (records + 1) + gone, "{looked_at} for {records} records");
     }
 }
+
+/// Bug: an opening took time in the square of the pages of a row table that were drained. Cause:
+/// the spans of all pages were made anew for each of them. Fix: they are made once.
+#[test]
+fn an_opening_makes_the_spans_of_a_row_table_once() {
+    let (mut world, mut drained) = (World::new(), DrainedMap::default());
+    world.add_row(800, 3000);
+    world.drain(&mut drained, ("", "key 2500"));
+    let before = layout::SHOWN.get();
+    let opened = world.opened(&drained).unwrap();
+    assert_eq!(layout::SHOWN.get() - before, 1);
+    assert_eq!(opened.pages(), world.matrix.pages());
+}
