@@ -198,7 +198,8 @@ fn copy_to_row_table(
     }
     let number = (table.id(), ctx.set.next_extent_id());
     let stop = |error: &Error| ctx.shared.stop_because(&error.to_string());
-    let stored = rows.store(memtable, keep, number, (table.merged(), boundary));
+    let jobs = &ctx.set.store().memory().jobs;
+    let stored = rows.store(memtable, keep, number, (table.merged(), boundary), jobs);
     let Some(stored) = stored.inspect_err(stop)? else { return Ok(false) };
     let drained = DrainedRows::of(table);
     let row = stored.describe();

@@ -1,6 +1,6 @@
 //! Writes a row table: lays it out in memory, takes its pages, stores them, and waits once.
 
-use super::layout::{ENTRIES, Entry, PageRef, Place, RowDirectory};
+use super::layout::{ENTRIES, ENTRY, Entry, PageRef, Place, RowDirectory};
 use super::row::OpenRow;
 use crate::base::error::Result;
 use crate::base::options::Failpoint;
@@ -65,6 +65,12 @@ pub(super) struct RowNumber {
 }
 
 impl RowDraft {
+    /// About how many bytes of memory one of a memtable takes, while it is stored too.
+    pub(super) fn memory_of(memtable: &Memtable) -> u64 {
+        let of_record = size_of::<Entry>() + ENTRY + size_of::<u64>();
+        memtable.bytes() + memtable.records() * of_record as u64
+    }
+
     /// What is to be stored of a memtable. Versions that `keep` does not want are left out.
     pub(super) fn of(
         memtable: &Memtable,
@@ -177,7 +183,7 @@ impl RowDraft {
         }
         let PageRange { first: page, count: pages } = directory_at;
         let meta = RowTable { id, page, pages, checksum: sum, after, upto, oldest: self.oldest };
-        let row = OpenRow::new(meta, &directory);
+        let row = OpenRow::new(region, meta, &directory);
         self.entries.iter().for_each(|entry| row.count_in(entry));
         (0..entry_pages as usize).for_each(|page| row.count_in_keys(region, page));
         Ok(Some(row))

@@ -49,6 +49,7 @@ use self::walk::{RowsCursor, narrow};
 use super::Size;
 use super::versions::Keep;
 use crate::base::error::Result;
+use crate::base::memory::Gauge;
 use crate::base::options::Level0Container;
 use crate::base::record::{Cursor, Lsn, RowTable, TableId};
 use crate::memtable::{Memtable, Record};
@@ -241,17 +242,19 @@ impl RowTables {
 
     /// Stores the records of a frozen memtable as the row table `id` of `table`, durably. The
     /// memtable has all records of the table above `after` and up to `upto`. `None` when they are
-    /// to stay in zones: by [`Level0::ingest`](super::Level0::ingest).
+    /// to stay in zones: by [`Level0::ingest`](super::Level0::ingest). `jobs` counts the memory.
     pub(crate) fn store(
         &self,
         memtable: &Memtable,
         keep: Keep<'_>,
         (table, id): (TableId, u64),
         (after, upto): (Lsn, Lsn),
+        jobs: &Arc<Gauge>,
     ) -> Result<Option<StoredRow>> {
         if memtable.bytes() < PAGE {
             return Ok(None);
         }
+        let _held = jobs.hold(RowDraft::memory_of(memtable));
         let rows = self.rows.load();
         let below = rows.first();
         let mut draft = {

@@ -177,7 +177,7 @@ impl<'a> Found<'a> {
         if let Some(page) = directory.pages.iter().map(|page| page.page).find(is_outside) {
             return Err(outside(page_span(page, 1).at));
         }
-        let row = OpenRow::new(*meta, &directory);
+        let row = OpenRow::new(region, *meta, &directory);
         Ok(Found { region, table, meta: *meta, directory, row })
     }
 

@@ -19,6 +19,7 @@ use std::ops::Range;
 
 use super::layout::{ENTRIES, ENTRY, Entry, Place, RowDirectory};
 use super::layout::{MetaPages, Readable};
+use crate::base::memory::Holding;
 use crate::base::options::Failpoint;
 use crate::base::record::{LSN_MAX, Lsn, RowTable, TableId, slice};
 use crate::memtable::{Record, record_len};
@@ -61,6 +62,8 @@ pub(super) struct OpenRow {
     fences: Box<[u32]>,
     /// An edit that removes it is on its way, or all of its pages were given back.
     pub(super) is_going: AtomicBool,
+    /// The memory that it takes.
+    memory: Holding,
 }
 
 /// Where a key is in a row table, for the search in the row below.
@@ -73,13 +76,13 @@ pub(super) struct Narrowed {
 
 impl OpenRow {
     /// A row table in which no entry counts yet.
-    pub(super) fn new(meta: RowTable, directory: &RowDirectory) -> OpenRow {
+    pub(super) fn new(region: &Region, meta: RowTable, directory: &RowDirectory) -> OpenRow {
         let (entries, keys) = (directory.entry_pages as usize, directory.key_pages as usize);
         let numbers: Vec<u32> = directory.pages.iter().map(|page| page.page).collect();
         let (array, rest) = numbers.split_at(entries.min(numbers.len()));
         let (key_pages, value_pages) = rest.split_at(keys.min(rest.len()));
         let words = directory.entries.div_ceil(64) as usize;
-        OpenRow {
+        let mut row = OpenRow {
             meta,
             table: directory.table,
             below: directory.below,
@@ -94,7 +97,12 @@ impl OpenRow {
             in_use: MetaPages::new(directory.entries, key_pages.len()),
             fences: directory.fence_offsets().into(),
             is_going: AtomicBool::new(false),
-        }
+            memory: region.indexes().hold(0),
+        };
+        let pages = row.entry_pages.len() + row.key_pages.len() + 2 * row.value_pages.len();
+        let words = pages + row.fences.len() + 2 * row.gone.len();
+        row.memory.set((size_of::<OpenRow>() + 4 * words) as u64 + row.in_use.memory());
+        row
     }
 
     /// Counts an entry in, before anyone reads the row table.
@@ -171,9 +179,7 @@ impl OpenRow {
 
     /// Bytes of memory that it takes.
     pub(super) fn memory(&self) -> u64 {
-        let pages = self.entry_pages.len() + self.key_pages.len() + 2 * self.value_pages.len();
-        let words = pages + self.fences.len() + 2 * self.gone.len();
-        (size_of::<OpenRow>() + 4 * words) as u64 + self.in_use.memory()
+        self.memory.bytes()
     }
 
     /// An entry that can be read.
