@@ -18,7 +18,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::error::{Error, ErrorKind, Result};
+use super::error::{Damage, Error, ErrorKind, Result};
 use crate::mvcc::Clock;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
@@ -179,10 +179,114 @@ events! {
         ms: f64,
     }
 
+    /// Writers begin to wait. One that comes before the end of the one before says that they wait
+    /// for another reason now.
+    StallBegin: pub struct StallBeginInfo {
+        /// Why.
+        reason: &'static str,
+        /// Nanoseconds that writers wait for each KiB; 0 where they wait for space.
+        delay_ns_per_kib: u64,
+    }
+
+    /// Writers go on: no write is slowed down any more, and none waits for space.
+    StallEnd: pub struct StallEndInfo {
+        /// As of the last beginning.
+        reason: &'static str,
+        /// Milliseconds since the first writer waited.
+        ms: f64,
+        /// Milliseconds that writers waited meanwhile, added up.
+        waited_ms: f64,
+        /// Bytes of the writes that were slowed down.
+        bytes: u64,
+    }
+
+    /// The region has grown, or cannot. The refusal of a disk that stays full is told once.
+    Growth: pub struct GrowthInfo {
+        /// Bytes of the region before.
+        from_bytes: u64,
+        /// Bytes of it now; or those that it was to have.
+        to_bytes: u64,
+        /// Why it could not grow.
+        refused: Option<String>,
+    }
+
+    /// Something failed that no call of a user is told of, or the database stopped.
+    BackgroundError: pub struct BackgroundErrorInfo {
+        /// What failed, and why.
+        error: String,
+        /// The kind of the error; none where a thread panicked.
+        kind: Option<ErrorKind>,
+        /// The name of the thread that it failed on.
+        thread: String,
+        /// Whether it is tried again.
+        retried: bool,
+        /// Whether the database stopped: calls that write fail until it is opened again.
+        stopped: bool,
+    }
+
+    /// A request to the object store failed, and is made again after a pause.
+    StoreRetry: pub struct StoreRetryInfo {
+        /// `get`, `put`, `head`, `delete` or `list`.
+        request: &'static str,
+        /// The object; the first of those to delete; or the prefix of a list.
+        object: String,
+        /// The attempt that failed, from 1.
+        attempt: u64,
+        /// How it failed: `away`, `late`, `throttled`, `short` or `wrong`.
+        status: &'static str,
+        /// What the store said.
+        cause: String,
+        /// Milliseconds until the next attempt.
+        pause_ms: f64,
+    }
+
+    /// A read found other bytes than were written.
+    Corruption: pub struct CorruptionInfo {
+        /// As [`Damage::tier`](crate::Damage::tier).
+        tier: &'static str,
+        /// The file; of an object, the store's URL and the object's name.
+        file: String,
+        /// The offset of the damaged structure in the file, in bytes.
+        offset: u64,
+        /// The structure, what it should hold, and what was found.
+        what: String,
+    }
+
+    /// A database of a shared store has another role.
+    RoleChange: pub struct RoleChangeInfo {
+        /// `writer`; `follower` or `standby`, once for each database that it starts from;
+        /// `promoted`, of a standby or a takeover that is the writer now; `fenced`, of a writer
+        /// that another one has taken the store from.
+        role: &'static str,
+        /// The last commit that it had then.
+        lsn: u64,
+    }
+
     /// The database was closed. It is the last event.
     Closed: pub struct ClosedInfo {
         /// What failed, if something did.
         error: Option<String>,
+    }
+}
+
+impl BackgroundErrorInfo {
+    fn new(error: String, kind: Option<ErrorKind>, stopped: bool) -> BackgroundErrorInfo {
+        let thread = std::thread::current().name().unwrap_or_default().to_string();
+        let retried = !stopped;
+        BackgroundErrorInfo { error, kind, thread, retried, stopped, ..<_>::default() }
+    }
+}
+
+impl CorruptionInfo {
+    fn of(damage: &Damage) -> CorruptionInfo {
+        let Damage { tier, file, offset, what, expected, got } = damage;
+        CorruptionInfo {
+            tier,
+            file: file.display().to_string(),
+            offset: *offset,
+            what: format!("{what}: expected {expected}, got {got}"),
+            ..CorruptionInfo::default()
+        }
     }
 }
 
@@ -227,6 +331,30 @@ impl Events {
         if let Some(queue) = &self.0 {
             queue.add(make().into());
         }
+    }
+
+    /// Sends the damage that an error names, if it names some.
+    pub(crate) fn damage(&self, error: &Error) {
+        if let Some(damage) = error.damage() {
+            self.send(|| CorruptionInfo::of(damage));
+        }
+    }
+
+    /// Sends that something failed, and whether the database stopped by it.
+    pub(crate) fn failure(&self, error: &Error, stopped: bool) {
+        self.damage(error);
+        let kind = Some(error.kind());
+        self.send(|| BackgroundErrorInfo::new(error.to_string(), kind, stopped));
+    }
+
+    /// Sends that the database stopped by what is no error.
+    pub(crate) fn stopped_because(&self, cause: &str) {
+        self.send(|| BackgroundErrorInfo::new(cause.to_string(), None, true));
+    }
+
+    /// Whether somebody is told.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
     }
 
     /// What `make` makes, to be sent later, if somebody is told of it.

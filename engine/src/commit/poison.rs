@@ -4,6 +4,7 @@
 //! Thread safety: any thread may poison, once counts; checking is one load.
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::events::Events;
 use crate::os::sync::shared::OnceLock;
 
 /// The database stopped. What that means for a call is up to the call: before its commit has a
@@ -14,26 +15,38 @@ pub(super) struct Stopped;
 
 /// Whether, and why, a database stopped.
 #[derive(Debug, Default)]
-pub(crate) struct Poison(OnceLock<(ErrorKind, String)>);
+pub(crate) struct Poison {
+    cause: OnceLock<(ErrorKind, String)>,
+    events: Events,
+}
 
 impl Poison {
+    /// Of a database that has not stopped.
+    pub(crate) fn new(events: &Events) -> Poison {
+        Poison { cause: OnceLock::new(), events: events.clone() }
+    }
+
     /// Stops the database. The first cause stays.
     pub(crate) fn set(&self, cause: &Error) {
         // A writer that was fenced off stays so: its calls say it.
         let is_fenced = cause.kind() == ErrorKind::Fenced;
         let kind = if is_fenced { ErrorKind::Fenced } else { ErrorKind::Unavailable };
-        drop(self.0.set((kind, cause.to_string())));
+        if self.cause.set((kind, cause.to_string())).is_ok() {
+            self.events.failure(cause, true);
+        }
     }
 
     /// Stops the database.
     pub(crate) fn set_because(&self, cause: String) {
         // A second failure is a consequence of the first, or as good as one.
-        drop(self.0.set((ErrorKind::Unavailable, cause)));
+        if self.cause.set((ErrorKind::Unavailable, cause)).is_ok() {
+            self.events.stopped_because(self.cause());
+        }
     }
 
     /// Whether the database has stopped.
     pub(crate) fn is_set(&self) -> bool {
-        self.0.get().is_some()
+        self.cause.get().is_some()
     }
 
     /// Fails when the database has stopped.
@@ -42,13 +55,13 @@ impl Poison {
     }
 
     fn cause(&self) -> &str {
-        self.0.get().map_or("unknown cause", |(_, cause)| cause.as_str())
+        self.cause.get().map_or("unknown cause", |(_, cause)| cause.as_str())
     }
 
     /// The error of a call that did nothing, since the database had stopped.
     pub(crate) fn unavailable(&self) -> Error {
         Error::new(
-            self.0.get().map_or(ErrorKind::Unavailable, |(kind, _)| *kind),
+            self.cause.get().map_or(ErrorKind::Unavailable, |(kind, _)| *kind),
             format!("the database stopped after a failure; open it again ({})", self.cause()),
         )
     }

@@ -103,6 +103,12 @@ impl JobContext {
         }
     }
 
+    /// A job failed, and is tried again.
+    pub(crate) fn count_failure(&self, error: &Error) {
+        self.metrics.failures.add(1);
+        self.options.events.failure(error, false);
+    }
+
     /// Applies an edit by which space comes free to the journal, durably. `Full` when the disk is
     /// full, and nothing was changed; any other error poisons the database.
     pub(crate) fn apply_freeing(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use super::context::{JobContext, Outcome};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::events::GrowthInfo;
 use crate::base::options::Failpoint;
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
@@ -59,12 +60,20 @@ impl GrowRegion {
             }
             Err(e) if e.kind() == ErrorKind::Closed => Ok(Outcome::NOTHING),
             Err(e) if e.may_pass() => {
-                *self.refused.lock() = Some(time::now());
+                let is_first = self.refused.lock().replace(time::now()).is_none();
+                if is_first {
+                    let bytes = [geometry, to].map(|geometry| geometry.region_len());
+                    tell(ctx, bytes, Some(e.to_string()));
+                }
                 Ok(Outcome::NOTHING)
             }
             Err(e) => Err(e),
         }
     }
+}
+
+fn tell(ctx: &JobContext, [from_bytes, to_bytes]: [u64; 2], refused: Option<String>) {
+    ctx.options.events.send(|| GrowthInfo { from_bytes, to_bytes, refused, ..<_>::default() });
 }
 
 /// Grows the region to what `next` makes of its geometry, if anything; whether it did.
@@ -107,6 +116,7 @@ pub(crate) fn grow(
     *superblock = grown;
     shared.zones.set_stuck(false);
     keep_reserves(ctx);
+    tell(ctx, [before, geometry].map(|geometry| geometry.region_len()), None);
     // Writers that wait for a zone have one.
     shared.pace.report(None);
     shared.wakeup.wake();
@@ -145,8 +155,8 @@ pub(crate) fn keep_reserves(ctx: &JobContext) {
 pub(crate) fn return_space(ctx: &JobContext) -> Result<Outcome> {
     let (store, all) = (ctx.set.store(), ctx.is_idle() && ctx.claims.is_empty());
     let given = if all { store.give_back_all() } else { store.give_back() };
-    given.map(|bytes| Outcome::did(bytes > 0)).or_else(|_| {
-        ctx.metrics.failures.add(1);
+    given.map(|bytes| Outcome::did(bytes > 0)).or_else(|error| {
+        ctx.count_failure(&error);
         Ok(Outcome::NOTHING)
     })
 }

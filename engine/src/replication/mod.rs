@@ -25,7 +25,9 @@ mod takeover;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::events::RoleChangeInfo;
 use crate::base::options::{Failpoint, Options};
+use crate::base::record::Lsn;
 use crate::engine::Engine;
 use crate::engine::catalog::READER_TABLE;
 use crate::engine::open::object_client;
@@ -104,6 +106,7 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::Corrupt => (None, false),
         own => (own?, end.checkpoint > 0),
     };
+    tell_role(engine, "writer", engine.recovered);
     let shipped = is_sound && end.last >= engine.recovered;
     let own = own.filter(|found| found.manifest.database_id == engine.set.database_id());
     let own =
@@ -120,6 +123,11 @@ fn agree(engine: &Engine) -> Result<()> {
         superblock.write(&engine.shared.region)?;
     }
     Ok(())
+}
+
+/// Tells who listens of another role, and of the last commit.
+fn tell_role(engine: &Engine, role: &'static str, lsn: Lsn) {
+    engine.options.events.send(|| RoleChangeInfo { role, lsn, ..<_>::default() });
 }
 
 /// Starts to ship.

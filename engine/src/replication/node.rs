@@ -22,7 +22,7 @@ use super::places::Places;
 use super::registration::Registration;
 use super::status::NodeStatus;
 use super::takeover;
-use super::{OpenedLog, open_log};
+use super::{OpenedLog, open_log, tell_role};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::operator;
 use crate::base::options::Options;
@@ -64,6 +64,7 @@ pub(super) struct Node {
     registration: Registration,
     url: String,
     options: Options,
+    role: &'static str,
     /// Its data is read in the store, and this machine has a bounded part of it.
     reads_store: bool,
     pub(super) directory: PathBuf,
@@ -114,6 +115,7 @@ impl Node {
             registration,
             url: url.to_string(),
             options,
+            role: if kind == NodeKind::Follower { "follower" } else { "standby" },
             reads_store,
             directory: directory.to_path_buf(),
             places,
@@ -427,6 +429,7 @@ impl Node {
     /// Shows a database from now on. The status comes later: who has seen a commit there finds it
     /// in the database.
     fn show(&self, applier: &Applier, path: PathBuf) -> Option<Current> {
+        tell_role(&applier.db.inner, self.role, applier.position.lsn);
         let current = Current { db: applier.db.clone(), path: path.clone(), base: applier.base };
         let replaced = self.current.write().replace(current);
         let mut progress = self.progress.lock();

@@ -25,6 +25,7 @@ use super::collect::{Kept, MadeCheckpoint};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
 use super::segment::{LargeCommit, PartsSent, cut_segment};
 use super::status::ShipCounts;
+use super::tell_role;
 use crate::backup::MICROS_A_SECOND;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Durability, Failpoint};
@@ -232,6 +233,7 @@ impl Shipper {
             && error.kind() == ErrorKind::Fenced
         {
             feed.fail(error);
+            tell_role(engine, "fenced", engine.shared.committer.visible());
             engine.shared.stop_by(error);
         }
         did

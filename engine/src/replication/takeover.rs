@@ -12,7 +12,7 @@ use super::log::{
 };
 use super::registration::Registration;
 use super::shipper::Beginning;
-use super::{OpenedLog, begin, checkpoint, open_log};
+use super::{OpenedLog, begin, checkpoint, open_log, tell_role};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::options::{Failpoint, Making, Options};
 use crate::engine::open::{files_of, look_for, remove_marker, remove_unfinished};
@@ -249,6 +249,7 @@ pub(super) fn finish(
         remove_marker(&**db.inner.set.store().files(), path)?;
     }
     begin(&db.inner, &log, Beginning { writer, end, shipped: true, own: None });
+    tell_role(&db.inner, "promoted", end.last);
     db.inner.start_shipper()?;
     Ok(db)
 }

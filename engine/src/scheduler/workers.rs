@@ -166,9 +166,11 @@ impl Scheduler {
     /// A job failed; how long to wait before the next one. A full disk is waited out, and so is a
     /// want of descriptors or memory: the longer it lasts, the longer the pauses.
     pub(super) fn note_failure(&self, error: &Error) -> Duration {
-        self.ctx.metrics.failures.add(1);
         // What failed for the object store is made again.
-        if !error.may_pass() && !error.is_of_store() {
+        if error.may_pass() || error.is_of_store() {
+            self.ctx.count_failure(error);
+        } else {
+            self.ctx.metrics.failures.add(1);
             self.ctx.shared.stop_by(error);
             debug_assert!(
                 self.ctx.shared.poison.check().is_err(),
@@ -334,7 +336,7 @@ impl Scheduler {
     pub(super) fn unless_store_fails<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(error) if error.is_of_store() => {
-                self.ctx.metrics.failures.add(1);
+                self.ctx.count_failure(&error);
                 Ok(None)
             }
             done => done.map(Some),

@@ -15,6 +15,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::events::{Events, StallBeginInfo, StallEndInfo};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::{earlier, time};
@@ -25,6 +26,9 @@ const LONGEST_DELAY: Duration = Duration::from_millis(100);
 /// How far the clock may be ahead before a writer waits, and behind to make up for long waits.
 const AHEAD: Duration = Duration::from_micros(100);
 const BEHIND: Duration = Duration::from_millis(1);
+
+/// Why writers wait that find no zone.
+const FULL: &str = "the region is full, and drains go on";
 
 /// How long a writer waits for a zone before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,6 +47,7 @@ pub(crate) struct Pace {
     is_stuck: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
+    events: Events,
 }
 
 #[derive(Debug, Default)]
@@ -56,11 +61,29 @@ struct State {
     is_closed: bool,
     /// Why writers are slowed down.
     reason: &'static str,
+    /// Writers that wait now.
+    waiting: u32,
+    /// What is told of the waits, until they are over.
+    stall: Option<Stall>,
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
+/// Waits of writers, from the first one on.
+#[derive(Debug)]
+struct Stall {
+    reason: &'static str,
+    began: Instant,
+    /// As [`Pace::waited`] was.
+    waited: u64,
+    bytes: u64,
+    /// A writer has begun to wait since the background looked last.
+    is_fresh: bool,
+}
+
+impl Pace {
+    /// That of a database whose writers do not wait.
+    pub(crate) fn new(events: &Events) -> Pace {
         Pace {
+            events: events.clone(),
             delay: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             began: time::now(),
@@ -70,9 +93,7 @@ impl Default for Pace {
             changed: Condvar::new(),
         }
     }
-}
 
-impl Pace {
     /// Sets the delay of writers in nanoseconds a KiB, and says why.
     pub(crate) fn set_delay(&self, nanos_per_kib: u64, reason: &'static str) {
         debug_assert!(
@@ -82,6 +103,48 @@ impl Pace {
         if self.delay.swap(nanos_per_kib, Ordering::Relaxed) != nanos_per_kib {
             self.state.lock().reason = reason;
         }
+        if self.events.is_on() {
+            self.end_stall(nanos_per_kib);
+        }
+    }
+
+    /// A writer begins to wait. A want of space is told of once: it comes and goes while it lasts.
+    fn begin_wait(&self, state: &mut State, reason: &'static str, (delay, bytes): (u64, u64)) {
+        state.waiting += 1;
+        if !self.events.is_on() {
+            return;
+        }
+        let (began, waited) = (time::now(), self.waited());
+        let none = || Stall { reason: "", began, waited, bytes: 0, is_fresh: true };
+        let stall = state.stall.get_or_insert_with(none);
+        stall.bytes += bytes;
+        stall.is_fresh = true;
+        if ![reason, FULL].contains(&stall.reason) {
+            stall.reason = reason;
+            let delay_ns_per_kib = delay;
+            let begin = || StallBeginInfo { reason, delay_ns_per_kib, ..<_>::default() };
+            self.events.send(begin);
+        }
+    }
+
+    /// The background looks: a stall is over once nothing slows writers down, and none has waited
+    /// since it looked last.
+    fn end_stall(&self, delay: u64) {
+        let mut state = self.state.lock();
+        let is_waited = delay > 0 || state.waiting > 0;
+        let Some(stall) = &mut state.stall else { return };
+        if std::mem::take(&mut stall.is_fresh) || is_waited {
+            return;
+        }
+        let &mut Stall { reason, began, waited, bytes, .. } = stall;
+        state.stall = None;
+        self.events.send(|| StallEndInfo {
+            reason,
+            ms: time::since(began).as_secs_f64() * 1e3,
+            waited_ms: (self.waited() - waited) as f64 / 1e6,
+            bytes,
+            ..StallEndInfo::default()
+        });
     }
 
     /// The delay of writers in nanoseconds a KiB.
@@ -149,12 +212,15 @@ impl Pace {
         };
         if until > now + AHEAD {
             let mut state = self.state.lock();
+            let reason = state.reason;
+            self.begin_wait(&mut state, reason, (delay, bytes));
             let end = self.began + until;
             // Relief ends the wait early.
             while self.delay() != 0
                 && !state.is_closed
                 && !self.changed.wait_until(&mut state, end).timed_out()
             {}
+            state.waiting -= 1;
             let is_closed = state.is_closed;
             drop(state);
             let waited = time::since(self.began) - now;
@@ -173,14 +239,17 @@ impl Pace {
         let until = earlier(None).map_or(patience, |deadline| deadline.min(patience));
         let mut state = self.state.lock();
         debug_assert!(rounds <= state.rounds, "a writer waits for a round after one that was told");
+        self.begin_wait(&mut state, FULL, (0, 0));
         while state.rounds == rounds && !state.is_closed {
             if self.changed.wait_until(&mut state, until).timed_out() {
+                state.waiting -= 1;
                 return Err(match until < patience {
                     true => late("the region is full, and drains have made no space yet"),
                     false => full("the drain has made no space for a minute"),
                 });
             }
         }
+        state.waiting -= 1;
         self.waited.fetch_add(time::since(from).as_nanos() as u64, Ordering::Relaxed);
         if state.is_closed {
             return Err(Error::closed());
@@ -270,7 +339,7 @@ mod tests {
 
     #[test]
     fn who_would_wait_too_long_is_told_why_and_at_once() {
-        let pace = Pace::default();
+        let pace = Pace::new(&Events::default());
         let soon = Instant::now() + Duration::from_millis(1);
         with_deadline(soon, || pace.slow_down(1 << 20)).unwrap();
         pace.set_delay(1_000_000, "the region is filling");
@@ -290,7 +359,7 @@ mod tests {
     /// wait was asked for. Cause: each write waited by itself. Fix: the clock.
     #[test]
     fn short_waits_add_up_before_anybody_waits() {
-        let pace = Pace::default();
+        let pace = Pace::new(&Events::default());
         pace.set_delay(200, "the drain lags behind its turn");
         let (from, mut waits) = (Instant::now(), 0);
         // They are to take 20 ms, and one wait makes up for 500 of them.
@@ -307,7 +376,7 @@ mod tests {
 
     #[test]
     fn writers_go_at_the_pace_together() {
-        let pace = Pace::default();
+        let pace = Pace::new(&Events::default());
         pace.set_delay(10_000, "the drain lags behind its turn");
         let from = Instant::now();
         std::thread::scope(|scope| {
@@ -321,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_closing_ends_all_waits() {
-        let pace = Pace::default();
+        let pace = Pace::new(&Events::default());
         pace.set_delay(1 << 30, "the region is filling");
         pace.close();
         let later = Instant::now() + Duration::from_secs(60);
@@ -335,7 +404,7 @@ mod tests {
 
     #[test]
     fn space_that_does_not_come_by_the_deadline_is_a_timeout() {
-        let pace = Pace::default();
+        let pace = Pace::new(&Events::default());
         let soon = Instant::now() + Duration::from_millis(1);
         let error = with_deadline(soon, || pace.wait_for_space(pace.rounds())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);

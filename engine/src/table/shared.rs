@@ -13,6 +13,7 @@ use super::core::{Pinned, TableCore, TableSlot};
 use super::extent_writer::WriteMemory;
 use super::pace::{Pace, Wakeup};
 use crate::base::error::{Error, Result};
+use crate::base::events::Events;
 use crate::base::operator;
 use crate::base::options::{Compression, Failpoint};
 use crate::base::record::{Lsn, TableId};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<Clock>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) poison: Arc<Poison>,
+    pub(crate) events: Events,
     pub(crate) pace: Pace,
     /// The background's.
     pub(crate) wakeup: Wakeup,
@@ -231,7 +233,10 @@ impl Shared {
         snapshot: Option<&Registered>,
         f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
-        self.read_view(core, snapshot, f).map_err(|e| e.in_table(|| core.name()))
+        self.read_view(core, snapshot, f).map_err(|e| {
+            self.events.damage(&e);
+            e.in_table(|| core.name())
+        })
     }
 
     fn read_view<T>(

@@ -5,11 +5,16 @@
 use std::mem::discriminant;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::common::cuts::{KINDS, PATH, options};
 use crate::common::{tiny, wait_until};
 use terrace::events::{DrainInfo, Event};
-use terrace::{Database, Durability, Existing, Options, Stats, Table, WriteBatch};
+use terrace::testing::Machine;
+use terrace::{
+    Database, Durability, ErrorKind, Existing, ObjectServer, Options, Stats, StoreFault, Table,
+    TableOptions, Tier, WriteBatch,
+};
 
 const LONG: Duration = Duration::from_mins(2);
 
@@ -62,13 +67,12 @@ fn rest(db: &Database) {
 
 fn by_hand(db: &Database, table: &Table) {
     fill(table, 0..50);
-    std::thread::scope(|scope| {
-        let compacted = scope.spawn(|| db.compact_range(table, ..));
-        while !compacted.is_finished() {
-            db.step().unwrap();
-        }
-        compacted.join().unwrap().unwrap();
-    });
+    compact_stepped(db, table);
+}
+
+/// The call takes the steps itself.
+fn compact_stepped(db: &Database, table: &Table) {
+    db.compact_range(table, ..).unwrap();
     rest(db);
 }
 
@@ -280,4 +284,200 @@ fn who_is_told_may_close_the_database() {
         let all: Vec<Event> = told.try_iter().collect();
         assert!(matches!(all[..], [Event::Opened(_), .., Event::Closed(_)]), "{all:?}");
     }
+}
+
+/// What was told of one kind.
+macro_rules! told {
+    ($told:expr, $kind:ident) => {
+        $told.of(|event| if let Event::$kind(info) = event { Some(info) } else { None })
+    };
+}
+
+#[test]
+fn writers_that_wait_are_told_of_once_and_so_is_that_they_go_on() {
+    let told = Told::default();
+    let db = told.by(small().stepped()).open("db").unwrap();
+    let table = db.table("t").unwrap();
+    std::thread::scope(|scope| {
+        // Twice what the region takes.
+        let writer = scope.spawn(|| fill(&table, 0..20_000));
+        wait_until("a writer waits", || !told!(told, StallBegin).is_empty());
+        while !writer.is_finished() {
+            // The disk is large enough.
+            db.step().unwrap();
+        }
+        writer.join().unwrap();
+    });
+    rest(&db);
+    (0..3).for_each(|_| assert!(!db.step().unwrap()));
+    let (begins, ends) = (told!(told, StallBegin), told!(told, StallEnd));
+    assert!(begins[0].reason.contains("the region is full"), "nothing drains: {begins:?}");
+    assert_eq!(begins[0].delay_ns_per_kib, 0);
+    let last = ends.last().expect("all writers have gone on");
+    assert!(ends.len() <= begins.len());
+    assert!(begins.iter().all(|begin| begin.number < last.number), "{begins:?} {ends:?}");
+    let mut stalls = 0;
+    for event in told.all() {
+        match event {
+            Event::StallBegin(_) => stalls = 1,
+            Event::StallEnd(_) => {
+                assert_eq!(stalls, 1, "each end has a beginning");
+                stalls = 0;
+            }
+            _ => {}
+        }
+    }
+    assert!(ends.iter().all(|end| end.ms > 0.0 && !end.reason.is_empty()), "{ends:?}");
+    let waited = ends.iter().map(|end| end.waited_ms).sum::<f64>();
+    let throttled = db.stats().commit.throttled_ms;
+    assert!(waited > 0.0 && (waited - throttled).abs() < 1.0, "{waited} of {throttled}");
+    db.close().unwrap();
+}
+
+#[test]
+fn growth_is_told_and_a_disk_that_refuses_it_once() {
+    let (told, machine) = (Told::default(), KINDS[0].machine());
+    let options = options(&machine, None).pm_size(8 << 20).pm_initial_size(1 << 20);
+    let db = told.by(options).create(PATH).unwrap();
+    let table = db.table("t").unwrap();
+    rest(&db);
+    machine.set_capacity(Some(3 << 20));
+    let put = |n: u32, keys: u32| {
+        wait_until("a put finds space", || {
+            while db.step().is_ok_and(|did| did) {}
+            let put = || table.put((n % keys).to_be_bytes(), vec![n as u8; 30_000]);
+            terrace::with_deadline(Instant::now(), put).is_ok()
+        });
+    };
+    (0..200).for_each(|n| put(n, 8));
+    let refusals = told!(told, Growth);
+    let refusals: Vec<_> = refusals.iter().filter(|growth| growth.refused.is_some()).collect();
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
+    assert!(refusals[0].refused.as_ref().is_some_and(|why| why.contains("space")));
+    machine.set_capacity(None);
+    (0..200).for_each(|n| put(n, 200));
+    db.close().unwrap();
+    let grown = told!(told, Growth);
+    let grown: Vec<_> = grown.iter().filter(|growth| growth.refused.is_none()).collect();
+    assert!(grown.is_sorted_by(|a, b| a.to_bytes == b.from_bytes), "{grown:?}");
+    assert!(grown.iter().all(|growth| growth.from_bytes < growth.to_bytes));
+    assert!(grown.last().is_some_and(|last| last.to_bytes >= 8 << 20), "{grown:?}");
+    // A job that found no room is tried again.
+    let failures = told!(told, BackgroundError);
+    assert!(failures.iter().all(|failure| failure.retried && !failure.stopped), "{failures:?}");
+}
+
+#[test]
+fn a_disk_that_fails_is_told_once_and_that_the_database_stopped() {
+    let (told, machine) = (Told::default(), KINDS[0].machine());
+    let db = told.by(options(&machine, None)).create(PATH).unwrap();
+    let table = db.table("t").unwrap();
+    fill(&table, 0..100);
+    machine.fail_sync_after(0);
+    let error = db.sync().unwrap_err();
+    for n in 0..3u8 {
+        table.put("k", [n]).unwrap_err();
+        db.step().unwrap_err();
+    }
+    drop((table, db.close()));
+    let failures = told!(told, BackgroundError);
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    let failure = &failures[0];
+    assert!(failure.stopped && !failure.retried && error.to_string().contains("stopped"));
+    assert!(failure.error.contains("simulated I/O error"), "{failure:?}");
+    assert_eq!(failure.kind, Some(ErrorKind::Unavailable));
+    assert!(failure.thread.contains("a_disk_that_fails"), "{failure:?}");
+}
+
+#[test]
+fn a_flipped_byte_is_told_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (told, path) = (Told::default(), dir.path().join("db"));
+    let db = tiny().stepped().open(&path).unwrap();
+    let table = db.table("t").unwrap();
+    fill(&table, 0..3000);
+    rest(&db);
+    compact_stepped(&db, &table);
+    db.close().unwrap();
+    let file = path.join("extents-00000001");
+    let bytes = std::fs::read(&file).unwrap();
+    let flipped: Vec<u8> = bytes.iter().map(|byte| byte ^ 1).collect();
+    let db = told.by(tiny().stepped()).open(&path).unwrap();
+    std::fs::write(&file, flipped).unwrap();
+    let table = db.existing_table("t").unwrap();
+    let error = (0..3000u64).find_map(|n| table.get(n.to_be_bytes()).err()).unwrap();
+    let damage = error.damage().unwrap();
+    db.close().unwrap();
+    let found = told!(told, Corruption);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].tier, found[0].offset), (damage.tier, damage.offset));
+    assert_eq!(found[0].file, damage.file.display().to_string());
+    assert!(found[0].what.starts_with(&damage.what), "{found:?}");
+}
+
+#[test]
+fn requests_that_are_made_again_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (told, server) = (Told::default(), ObjectServer::new());
+    let options = tiny().stepped().object_store(server.url());
+    let db = told.by(options).open(dir.path().join("db")).unwrap();
+    let cold = TableOptions::new().cold(Tier::Object);
+    let table = db.create_table("t", cold).unwrap();
+    fill(&table, 0..3000);
+    // Not the first one, which takes the fence.
+    server.plan(server.requests() + 2, StoreFault::Throttle);
+    compact_stepped(&db, &table);
+    assert!(server.asked("").puts > 2);
+    let retries = told!(told, StoreRetry);
+    db.close().unwrap();
+    assert_eq!(retries.len(), 1, "{retries:?}");
+    let retry = &retries[0];
+    assert_eq!((retry.attempt, retry.status), (1, "throttled"));
+    assert!(retry.pause_ms > 0.0 && !retry.request.is_empty() && !retry.object.is_empty());
+}
+
+#[test]
+fn roles_are_told_with_the_last_commit() {
+    let server = ObjectServer::new();
+    let told = [(); 4].map(|()| Told::default());
+    let [of_writer, of_standby, of_follower, of_taken] = &told;
+    let roles = |told: &Told| {
+        let roles = told!(told, RoleChange);
+        roles.into_iter().map(|info| (info.role, info.lsn)).collect::<Vec<_>>()
+    };
+    let on = |machine: &Machine| options(machine, None);
+    let (one, two, three) = (Machine::with_files(), Machine::with_files(), Machine::with_files());
+    let writer = of_writer.by(on(&one)).object_store(server.url()).share(true).open(PATH).unwrap();
+    let table = writer.table("t").unwrap();
+    fill(&table, 0..50);
+    while writer.step().unwrap() {}
+    let remote = table.durability(Durability::Remote);
+    remote.put("k", "v").unwrap();
+    let last = writer.stats().commit.visible;
+    let standby = of_standby.by(on(&two)).standby(server.url(), "/standby").unwrap();
+    let follower = of_follower.by(on(&three)).follow(server.url(), "/follower").unwrap();
+    while standby.step().unwrap() {}
+    while follower.step().unwrap() {}
+    let promoted = standby.promote().unwrap();
+    remote.put("k", "late").unwrap_err();
+    let four = Machine::with_files();
+    let taken = of_taken.by(on(&four)).open_shared(server.url(), PATH).unwrap();
+    taken.close().unwrap();
+    drop(promoted.close());
+    drop(writer.close());
+    follower.close().unwrap();
+    assert_eq!(roles(of_follower).iter().map(|(role, _)| *role).collect::<Vec<_>>(), ["follower"]);
+    let (first, rest) = (roles(of_writer)[0], &roles(of_writer)[1..]);
+    assert_eq!(first.0, "writer");
+    assert!(rest.len() == 1 && rest[0].0 == "fenced" && rest[0].1 >= last, "{rest:?}");
+    let of_standby = roles(of_standby);
+    // And the takeover fences it off.
+    assert!(
+        matches!(
+            of_standby[..],
+            [("standby", at), ("promoted", end), ("fenced", _)] if at <= end && end == last
+        ),
+        "{of_standby:?}"
+    );
+    assert!(matches!(roles(of_taken)[..], [("promoted", end)] if end >= last));
 }

@@ -255,6 +255,7 @@ impl Opening<'_> {
             read_only: self.read_only,
             named,
             planted: planted(self.options),
+            events: &self.options.events,
             follows: follows || self.options.stays_far,
             #[cfg(any(test, feature = "testing", feature = "bench"))]
             distance: distance_of(self.options),
@@ -275,7 +276,7 @@ pub(crate) fn object_client(
     open_client(
         (url, is_simulated(options)),
         files,
-        number,
+        (number, &options.events),
         #[cfg(any(test, feature = "testing", feature = "bench"))]
         distance_of(options),
     )

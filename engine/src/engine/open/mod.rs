@@ -347,15 +347,12 @@ impl Opening<'_> {
         (set, forest): (VersionSet, Option<Forest>),
         start: Start,
     ) -> Engine {
-        let (set, zones, poison) = (Arc::new(set), Arc::new(zones), Arc::new(Poison::default()));
+        let (set, zones, events) = (Arc::new(set), Arc::new(zones), self.options.events.clone());
+        let poison = Arc::new(Poison::new(&events));
         let visible = Arc::new(Watermark::new(start.last));
-        let committer = Committer::new(
-            Arc::clone(&region),
-            Arc::clone(&zones),
-            Arc::clone(&visible),
-            Arc::clone(&poison),
-            start,
-        );
+        let (of_region, of_zones) = (Arc::clone(&region), Arc::clone(&zones));
+        let (seen, stopped) = (Arc::clone(&visible), Arc::clone(&poison));
+        let committer = Committer::new(of_region, of_zones, seen, stopped, start);
         let clock = self.options.clock_of_records();
         clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
         let secondary_cache = secondary_cache(&region, &zones, self.read_only);
@@ -375,8 +372,9 @@ impl Opening<'_> {
             clock,
             cache: BlockCache::above(self.options.memory_plan().most_cache(), below),
             poison,
+            pace: Pace::new(&events),
+            events,
             read_only: self.read_only,
-            pace: Pace::default(),
             wakeup: Wakeup::default(),
             zone_wakeup: Wakeup::default(),
             fork: ForkGuard::new(),

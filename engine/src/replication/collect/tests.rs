@@ -21,7 +21,8 @@ fn begun() -> (ObjectServer, SharedLog) {
         (0..9).for_each(|piece| server.place(&shared_name(claim, piece)));
     }
     let files = SimFiles::new() as Arc<dyn Files>;
-    let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+    let (client, _) =
+        open_client((server.url(), true), &files, (0, &<_>::default()), None).unwrap();
     (server, SharedLog::new(client, false))
 }
 
@@ -181,7 +182,8 @@ fn a_follower_that_comes_back_is_told_what_is_kept() {
             kept.add(made(number, names(OWN, &[piece]), piece + 1));
         }
         let files = SimFiles::new() as Arc<dyn Files>;
-        let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (client, _) =
+            open_client((server.url(), true), &files, (0, &<_>::default()), None).unwrap();
         let (other, came) = (SharedLog::new(client, false), AtomicU64::new(0));
         let found = Arc::new(AtomicU64::new(u64::MAX));
         let into = Arc::clone(&found);
@@ -280,7 +282,8 @@ fn a_sign_of_life_beside_each_request_of_a_collection_counts_or_is_refused() {
         assert!(left(&server, OWN).contains(&0), "fewer than sixteen checkpoints since its sign");
         (26..29).for_each(|number| kept.add(made(number, names(OWN, &[8]), 9)));
         let files = SimFiles::new() as Arc<dyn Files>;
-        let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (client, _) =
+            open_client((server.url(), true), &files, (0, &<_>::default()), None).unwrap();
         let (other, came) = (SharedLog::new(client, false), AtomicU64::new(0));
         let found = Arc::new(AtomicU64::new(u64::MAX));
         let into = Arc::clone(&found);
@@ -340,7 +343,8 @@ fn a_start_beside_each_request_of_a_collection_is_registered() {
         let (server, log) = begun();
         let mut kept = kept(0);
         let files = SimFiles::new() as Arc<dyn Files>;
-        let (client, nonce) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (client, nonce) =
+            open_client((server.url(), true), &files, (0, &<_>::default()), None).unwrap();
         let other = Arc::new(SharedLog::new(client, false));
         let registration = Arc::new(Registration::of_takeover(&other, nonce, true));
         let starts = |entry| FollowerPlace { entry, base: entry, beat: 0 };

@@ -178,7 +178,8 @@ impl Machine {
 
     fn with(server: &ObjectServer, files: &Arc<SimFiles>, trusts_searches: bool) -> Machine {
         let files = Arc::clone(files) as Arc<dyn Files>;
-        let (client, nonce) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (client, nonce) =
+            open_client((server.url(), true), &files, (0, &<_>::default()), None).unwrap();
         let identity = Identity::new(&files, std::path::Path::new("/db"));
         let log = Arc::new(SharedLog::new(client, trusts_searches));
         Machine { log, nonce, identity }

@@ -16,7 +16,9 @@ use terrace_testkit::SimFiles;
 fn openings_that_are_short_make_checkpoints() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let files = SimFiles::new() as Arc<dyn Files>;
-    let (client, _) = crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
+    let (client, _) =
+        crate::storage::open_client((server.url(), true), &files, (0, &<_>::default()), None)
+            .unwrap();
     let log = SharedLog::new(client, false);
     let options = Options::new().pm_size(4 << 20).stepped().object_store(server.url()).share(true);
     let (mut checkpoints, mut random) = (BTreeSet::new(), 1u64);
@@ -142,7 +144,9 @@ fn a_checkpoint_is_as_old_as_its_entry() {
     while db.step().unwrap() {}
     server.watch(None);
     let files = SimFiles::new() as Arc<dyn Files>;
-    let (client, _) = crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
+    let (client, _) =
+        crate::storage::open_client((server.url(), true), &files, (0, &<_>::default()), None)
+            .unwrap();
     let log = SharedLog::new(client, false);
     let number = log.end().unwrap().checkpoint;
     let found = super::super::checkpoint::read(&log, number).unwrap().unwrap();

@@ -24,6 +24,7 @@ use super::store::{
     Answered, Failure, FailureKind, Got, ObjectInfo, ObjectStore, PutWhen, Span, Tag, Waiting, late,
 };
 use crate::base::error::{Error, Result};
+use crate::base::events::{Events, StoreRetryInfo};
 use crate::base::record::Sealable;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::time;
@@ -52,6 +53,7 @@ pub(crate) struct Client {
     is_hurried: AtomicBool,
     reads: Latency,
     counts: Counts,
+    events: Events,
 }
 
 /// A read that was begun.
@@ -77,8 +79,13 @@ impl Client {
         timer: Arc<dyn Timer>,
         patience: Patience,
     ) -> Client {
-        let (reads, counts) = (Latency::default(), Counts::default());
-        Client { store, timer, patience, is_hurried: AtomicBool::new(false), reads, counts }
+        let (reads, counts, events) = <_>::default();
+        Client { store, timer, patience, is_hurried: AtomicBool::new(false), reads, counts, events }
+    }
+
+    /// The same, which tells of requests that are made again.
+    pub(crate) fn telling(self, events: &Events) -> Client {
+        Client { events: events.clone(), ..self }
     }
 
     /// Where the store is, for messages.
@@ -144,7 +151,7 @@ impl Client {
     ///
     /// `Changed`; or no attempt succeeded before the deadline.
     pub(crate) fn put(&self, name: &str, bytes: &Bytes, when: &PutWhen) -> Answered<Tag> {
-        self.attempts(self.patience.with(bytes.len() as u64), |within| {
+        self.attempts(("put", name), self.patience.with(bytes.len() as u64), |within| {
             self.counts.puts.add(1);
             self.counts.sent_bytes.add(bytes.len() as u64);
             self.store.put(name, bytes, when, within)
@@ -157,7 +164,7 @@ impl Client {
     ///
     /// `Missing`; or no attempt succeeded before the deadline.
     pub(crate) fn head(&self, name: &str) -> Answered<ObjectInfo> {
-        self.attempts(self.patience.with(0), |within| {
+        self.attempts(("head", name), self.patience.with(0), |within| {
             self.counts.heads.add(1);
             self.store.head(name, within)
         })
@@ -169,11 +176,16 @@ impl Client {
     ///
     /// No attempt succeeded before the deadline. Some of the objects may be gone.
     pub(crate) fn delete(&self, names: &[String]) -> Answered<()> {
+        let first = names.first().map_or("", String::as_str);
         // Some stores delete one after another.
-        self.attempts(self.patience.with(names.len() as u64 * NAME_BYTES), |within| {
-            self.counts.deletes.add(1);
-            self.store.delete(names, within)
-        })
+        self.attempts(
+            ("delete", first),
+            self.patience.with(names.len() as u64 * NAME_BYTES),
+            |within| {
+                self.counts.deletes.add(1);
+                self.store.delete(names, within)
+            },
+        )
     }
 
     /// Objects of a prefix, by name, after one.
@@ -182,7 +194,7 @@ impl Client {
     ///
     /// No attempt succeeded before the deadline.
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Answered<Vec<ObjectInfo>> {
-        self.attempts(self.patience.with(0), |within| {
+        self.attempts(("list", prefix), self.patience.with(0), |within| {
             self.counts.lists.add(1);
             self.store.list(prefix, after, within)
         })
@@ -191,20 +203,34 @@ impl Client {
     /// Makes attempts until one succeeds, one fails for good, or the deadline has passed.
     fn attempts<T>(
         &self,
+        (request, object): (&'static str, &str),
         limits: Limits,
         mut ask: impl FnMut(Duration) -> Answered<T>,
     ) -> Answered<T> {
         // A request that was begun earlier has as long from the wait on: its caller had other work.
         let (mut pause, began) = (self.patience.first_pause, self.timer.now());
         let deadline = began + limits.deadline;
+        let mut attempt = 0;
         loop {
+            attempt += 1;
             let failure = match ask(limits.attempt) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             let hurried = self.is_hurried.load(Ordering::Relaxed).then_some(began + HURRIED);
             let deadline = hurried.map_or(deadline, |hurried| deadline.min(hurried));
-            pause = self.prepare_retry(deadline, pause, failure)?;
+            let tell = |failure: &Failure, pause: Duration| {
+                self.events.send(|| StoreRetryInfo {
+                    request,
+                    object: object.to_string(),
+                    attempt,
+                    status: failure.kind.as_str(),
+                    cause: failure.cause.clone(),
+                    pause_ms: pause.as_secs_f64() * 1e3,
+                    ..StoreRetryInfo::default()
+                });
+            };
+            pause = self.prepare_retry((deadline, pause), failure, tell)?;
         }
     }
 
@@ -212,15 +238,17 @@ impl Client {
     /// is none.
     fn prepare_retry(
         &self,
-        deadline: Duration,
-        pause: Duration,
+        (deadline, pause): (Duration, Duration),
         failure: Failure,
+        tell: impl FnOnce(&Failure, Duration),
     ) -> Answered<Duration> {
         self.counts.failed(failure.kind);
         if !failure.kind.is_passing() || self.timer.now() + pause > deadline {
             return Err(failure);
         }
-        if !self.timer.pause(self.spread(pause)) {
+        let spread = self.spread(pause);
+        tell(&failure, spread);
+        if !self.timer.pause(spread) {
             return Err(failure);
         }
         self.counts.retries.add(1);
@@ -244,7 +272,7 @@ impl ObjectRead {
     pub(crate) fn finish(self, client: &Client) -> Answered<Got> {
         let ObjectRead { name, span, began, waiting } = self;
         let mut first = Some((began, waiting));
-        client.attempts(client.patience.of(span), |within| {
+        client.attempts(("get", &name), client.patience.of(span), |within| {
             let (began, waiting) = first.take().unwrap_or_else(|| {
                 let (waiting, began) = (Waiting::default(), time::now());
                 client.counts.gets.add(1);
@@ -333,7 +361,7 @@ impl ObjectWrite {
     pub(crate) fn finish(self, client: &Client) -> Answered<()> {
         let ObjectWrite { name, bytes, waiting } = self;
         let mut first = Some(waiting);
-        client.attempts(client.patience.with(bytes.len() as u64), |within| {
+        client.attempts(("put", &name), client.patience.with(bytes.len() as u64), |within| {
             let waiting = first.take().unwrap_or_else(|| {
                 let waiting = Waiting::default();
                 client.send_put(&name, &bytes, &waiting);

@@ -14,6 +14,7 @@ use super::store::ObjectStore;
 use super::tails::TailCache;
 use super::tier::{ObjectTier, Planted};
 use crate::base::error::{Error, Result};
+use crate::base::events::Events;
 use crate::os::{Files, Gate, draw_random, host_name};
 
 /// The file of the ends of objects, in the database's directory.
@@ -41,6 +42,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) database_id: [u8; 16],
     pub(crate) incarnation: u64,
     pub(crate) read_only: bool,
+    /// Who is told of requests that are made again.
+    pub(crate) events: &'a Events,
     /// What the journal names.
     pub(crate) named: BTreeSet<ObjectId>,
     pub(crate) planted: Planted,
@@ -67,7 +70,7 @@ struct StoreWay {
 pub(crate) fn open_client(
     (url, simulated): (&str, bool),
     files: &Arc<dyn Files>,
-    number: u64,
+    (number, events): (u64, &Events),
     #[cfg(any(test, feature = "testing", feature = "bench"))] distance: Option<
         super::slow::Distance,
     >,
@@ -75,7 +78,8 @@ pub(crate) fn open_client(
     let StoreWay { store, timer, nonce } = way(url, simulated, files, number)?;
     #[cfg(any(test, feature = "testing", feature = "bench"))]
     let store = far_away(store, distance)?;
-    Ok((Arc::new(Client::new(store, timer, Patience::default())), nonce))
+    let client = Client::new(store, timer, Patience::default()).telling(events);
+    Ok((Arc::new(client), nonce))
 }
 
 /// Objects that are only read, under names that no opening of a database gives.
@@ -96,7 +100,8 @@ impl Settings<'_> {
         let StoreWay { store, timer, nonce } = way;
         #[cfg(any(test, feature = "testing", feature = "bench"))]
         let store = far_away(store, self.distance)?;
-        let client = Arc::new(Client::new(store, timer, Patience::default()));
+        let client = Client::new(store, timer, Patience::default()).telling(self.events);
+        let client = Arc::new(client);
         let names = ObjectNames::of(self.database_id);
         // What a simulated machine writes is the same in every run.
         let owner = if self.simulated { "process 1, simulated".to_string() } else { owner() };

@@ -42,7 +42,8 @@ fn a_node_that_starts_gives_signs_of_life() {
     let (log, nonce) = {
         let options = Options::new();
         let (client, nonce) =
-            crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
+            crate::storage::open_client((server.url(), true), &files, (0, &<_>::default()), None)
+                .unwrap();
         (Arc::new(SharedLog::new(client, options.stepped)), nonce)
     };
     let registration = Registration::of_node(&log, (None, nonce), false).unwrap();
@@ -78,7 +79,8 @@ fn a_node_that_was_forgotten_comes_into_the_register_whatever_fails() {
         let server = ObjectServer::new();
         let files = SimFiles::new() as Arc<dyn Files>;
         let (client, nonce) =
-            crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
+            crate::storage::open_client((server.url(), true), &files, (0, &<_>::default()), None)
+                .unwrap();
         let log = Arc::new(SharedLog::new(client, true));
         let registration = Registration::of_node(&log, (Some("one"), nonce), true).unwrap();
         let place = FollowerPlace { entry: 3, base: 3, beat: 0 };
@@ -104,7 +106,8 @@ fn a_follower_whose_name_another_node_struck_comes_into_the_register_again() {
     let server = ObjectServer::new();
     let files = SimFiles::new() as Arc<dyn Files>;
     let (client, nonce) =
-        crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
+        crate::storage::open_client((server.url(), true), &files, (0, &<_>::default()), None)
+            .unwrap();
     let log = Arc::new(SharedLog::new(client, true));
     let node = || Registration::of_node(&log, (Some("one"), nonce), true).unwrap();
     let (one, other) = (node(), node());
@@ -131,7 +134,8 @@ fn damage_of_this_machine_is_not_data_that_was_deleted() {
     let server = ObjectServer::new();
     let files = SimFiles::new() as Arc<dyn Files>;
     let (client, nonce) =
-        crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
+        crate::storage::open_client((server.url(), true), &files, (0, &<_>::default()), None)
+            .unwrap();
     let log = Arc::new(SharedLog::new(client, false));
     let registration = Registration::of_takeover(&log, nonce, true);
     registration.begin(FollowerPlace { entry: 3, base: 3, beat: 0 }).unwrap();
