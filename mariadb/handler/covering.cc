@@ -33,15 +33,29 @@ bool ha_terrace::is_covered()
   Computes virtual columns of the index out of a row. The server does not while it reads keys, nor in
   the records by which it merges partitions.
 */
-void ha_terrace::compute_virtual(uchar *record)
+void ha_terrace::compute_virtual(uchar *record, bool unread_alone)
 {
   const uint before = keyread;
   keyread = MAX_KEY;
   table->move_fields(table->field, record, table->record[0]);
-  table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+  if (!unread_alone)
+    table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
   table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
   table->move_fields(table->field, table->record[0], record);
   keyread = before;
+}
+
+/*
+  Before a row goes or changes: a row event may have fewer columns than the table, and the server
+  computes no others. Entries are found by them.
+*/
+void ha_terrace::compute_unread(const uchar *record)
+{
+  for (Field **column = table->vfield; column && *column; column++)
+    if (!(*column)->stored_in_db() &&
+        ((*column)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG)) &&
+        !bitmap_is_set(table->read_set, (*column)->field_index))
+      return compute_virtual(const_cast<uchar *>(record), true);
 }
 
 /* Sets the columns that the entry and the row's key have. */

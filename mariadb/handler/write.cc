@@ -342,6 +342,8 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
   int error = begin_write();
   if (error)
     return error;
+  compute_unread(old_record);
+  compute_unread(new_record);
   const Bytes old_key = row_key(old_record), new_key = row_key(new_record);
   bool is_new_to_view = false;
   if ((error = differs_in_view(old_key, old_record, &is_new_to_view)))
@@ -382,6 +384,7 @@ int ha_terrace::delete_row(const uchar *record)
   int error = begin_write();
   if (error)
     return error;
+  compute_unread(record);
   const Bytes key = row_key(record);
   Change change;
   if (!(error = begin_change(record, nullptr, &change)))

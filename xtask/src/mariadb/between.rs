@@ -84,6 +84,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     kill_keeps_nobody_waiting(&server, &holds)?;
     kill_before_a_wait(&server, &holds)?;
     row_events_find_their_row(&server)?;
+    row_events_find_their_entries(&server)?;
     numbers_are_given_back(&server, &holds)?;
     truncate_keeps_no_numbers(&server, &holds)?;
     lost_layout_begins_anew(&server, &holds)?;
@@ -380,6 +381,43 @@ fn row_events_find_their_row(server: &Server) -> Result<()> {
          INSERT INTO events VALUES (1, 1, 0); UPDATE events SET v = 0 WHERE id = 4",
         "test",
     )?;
+    apply_events(server, "SELECT k FROM events FORCE INDEX (k) WHERE k < 4")?;
+    let rows = server.sql("SELECT GROUP_CONCAT(id, '=', v ORDER BY id) FROM events", "test")?;
+    if rows.trim() != "2=0,3=0,4=7" {
+        bail!("the row events left {rows}, and not 2=0,3=0,4=7");
+    }
+    Ok(())
+}
+
+/// Bug: a replica kept entries of rows that were gone, and put some for no row. Cause: the event has
+/// some of the columns, and the server computes no virtual column that is not among them. Fix: the
+/// handler computes those that indexes have.
+fn row_events_find_their_entries(server: &Server) -> Result<()> {
+    server.sql(
+        "CREATE TABLE computed (id INT PRIMARY KEY, a INT, v INT AS (a * 2) VIRTUAL, b INT, \
+         UNIQUE (v)) ENGINE=Terrace; \
+         INSERT INTO computed (id, a) VALUES (1, 5), (2, 7), (3, 9); \
+         SET binlog_row_image=MINIMAL; FLUSH BINARY LOGS; DELETE FROM computed WHERE id = 1; \
+         UPDATE computed SET id = 9 WHERE id = 2; UPDATE computed SET b = 1 WHERE id = 3; \
+         FLUSH BINARY LOGS; INSERT INTO computed (id, a) VALUES (1, 5); \
+         UPDATE computed SET id = 2 WHERE id = 9; UPDATE computed SET b = NULL",
+        "test",
+    )?;
+    apply_events(server, "SET binlog_row_image=MINIMAL")?;
+    let rows = server.sql(
+        "CHECK TABLE computed; INSERT INTO computed (id, a) VALUES (4, 5); \
+         SELECT GROUP_CONCAT(id, '=', v ORDER BY id) FROM computed FORCE INDEX (v) WHERE v > 0; \
+         DROP TABLE computed",
+        "test",
+    )?;
+    if !rows.contains("status\tOK") || !rows.ends_with("3=18,4=10,9=14\n") {
+        bail!("row events of a few columns left {rows}");
+    }
+    Ok(())
+}
+
+/// Applies the events of the binary log before the last one, behind other statements.
+fn apply_events(server: &Server, first: &str) -> Result<()> {
     let logs = server.sql("SHOW BINARY LOGS", "test")?;
     let mut names = logs.lines().rev().filter_map(|line| line.split_whitespace().next());
     let log = names.nth(1).context("there is a log with the events alone")?;
@@ -387,16 +425,11 @@ fn row_events_find_their_row(server: &Server) -> Result<()> {
     let mut binlog = std::process::Command::new("mariadb-binlog");
     binlog.args(["--no-defaults", "--disable-log-bin"]).arg(server.data().join(log));
     let events = String::from_utf8(binlog.output().context("starting mariadb-binlog")?.stdout)?;
-    let script = format!("SELECT k FROM events FORCE INDEX (k) WHERE k < 4;\n{events}");
-    let said = server.script(&script, "test")?;
-    if let Some(error) = said.lines().find(|line| line.starts_with("ERROR ")) {
-        bail!("applying row events: {error}");
+    let said = server.script(&format!("{first};\n{events}"), "test")?;
+    match said.lines().find(|line| line.starts_with("ERROR ")) {
+        Some(error) => bail!("applying row events: {error}"),
+        None => Ok(()),
     }
-    let rows = server.sql("SELECT GROUP_CONCAT(id, '=', v ORDER BY id) FROM events", "test")?;
-    if rows.trim() != "2=0,3=0,4=7" {
-        bail!("the row events left {rows}, and not 2=0,3=0,4=7");
-    }
-    Ok(())
 }
 
 /// The last user of a table gives back the numbers that no row has. A handler that was opened in
