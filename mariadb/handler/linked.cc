@@ -74,6 +74,8 @@ int Linked_table::begin(THD *thd)
 {
   table->use_all_columns();
   table->pos_in_table_list = &list;
+  // An outer join may have left it on a row of NULLs.
+  table->null_row = false;
   has_begun = true;
   return table->file->ha_external_lock(thd, F_WRLCK);
 }

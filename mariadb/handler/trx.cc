@@ -67,7 +67,7 @@ void Trx::forget()
   savepoints.clear();
   statement_savepoint = 0;
   next_savepoint = 1;
-  ranges_locked = 0;
+  ranges_locked.clear();
   whole.clear();
   history.clear();
 }
@@ -260,7 +260,12 @@ int Trx::before_range_lock(const Bytes &name, terrace_table *table, bool is_excl
                            bool *is_whole)
 {
   *is_whole = holds_whole(name, is_exclusive);
-  if (*is_whole || ++ranges_locked % RANGES)
+  if (*is_whole)
+    return 0;
+  // Of this table, and of all: many tables may have some each.
+  const bool is_next = !(++ranges_locked[name] % RANGES);
+  const bool is_next_of_all = !(++ranges_locked[Bytes()] % RANGES);
+  if (!is_next && !is_next_of_all)
     return 0;
   const int error = lock_whole(table, is_exclusive, is_whole);
   if (*is_whole)

@@ -176,7 +176,8 @@ private:
   ulonglong next_savepoint = 1;
   /* How long calls of the statement wait for a lock, and what the library was told last. */
   ulonglong wait_ms = 0, told_wait_ms = 0;
-  ulonglong ranges_locked = 0;
+  /* How many ranges it has locked, by table; of all under an empty name. */
+  std::map<Bytes, ulonglong> ranges_locked;
   /* Tables that are locked as a whole, and whether exclusively. */
   std::map<Bytes, bool> whole;
   std::map<Bytes, ulonglong> history;
