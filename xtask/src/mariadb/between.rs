@@ -389,8 +389,8 @@ fn row_events_find_their_row(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Bug: a replica kept entries of rows that were gone, and put some for no row. Cause: the event has
-/// some of the columns, and the server computes no virtual column that is not among them. Fix: the
+/// Bug: a replica kept entries of rows that were gone, and put some for no row. Cause: the event
+/// has some of the columns, and the server computes no virtual column that is not there. Fix: the
 /// handler computes those that indexes have.
 fn row_events_find_their_entries(server: &Server) -> Result<()> {
     server.sql(
@@ -406,8 +406,8 @@ fn row_events_find_their_entries(server: &Server) -> Result<()> {
     apply_events(server, "SET binlog_row_image=MINIMAL")?;
     let rows = server.sql(
         "CHECK TABLE computed; INSERT INTO computed (id, a) VALUES (4, 5); \
-         SELECT GROUP_CONCAT(id, '=', v ORDER BY id) FROM computed FORCE INDEX (v) WHERE v > 0; \
-         DROP TABLE computed",
+         SELECT GROUP_CONCAT(id, '=', v ORDER BY id) FROM computed FORCE INDEX (v) \
+         WHERE v > 0; DROP TABLE computed",
         "test",
     )?;
     if !rows.contains("status\tOK") || !rows.ends_with("3=18,4=10,9=14\n") {

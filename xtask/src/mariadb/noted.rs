@@ -96,8 +96,8 @@ pub(super) fn a_note_stays(server: &Server, holds: &Holds) -> Result<()> {
 /// the lost table's list of partitions. Cause: the server had written another one by then. Fix: it
 /// is refused when the server makes its handler. Bug: behind a kill in a copy with RENAME to such a
 /// name the new definition was over the lost rows. Cause: it was refused at its rename, and a
-/// recovery goes on there. Fix: it is refused in the same place. Bug: so was a temporary table, which
-/// may hide any. Cause: the name was taken from the statement. Fix: from the locks that it has.
+/// recovery goes on there. Fix: it is refused in the same place. Bug: so was a temporary table,
+/// which may hide any. Cause: the name was the statement's. Fix: it is looked up in its locks.
 pub(super) fn lost_tables_keep_their_rows(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE whole (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY RANGE (id) \
