@@ -347,10 +347,8 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// The commit that is measured.
-pub(crate) fn commit() -> String {
-    let output = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let text = output.ok().filter(|o| o.status.success());
-    text.map_or("unknown".into(), |o| String::from_utf8_lossy(&o.stdout).trim().to_string())
+pub(crate) fn commit() -> &'static str {
+    env!("TERRACE_COMMIT")
 }
 
 #[cfg(test)]
