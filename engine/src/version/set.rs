@@ -599,15 +599,11 @@ fn opened(described: &State<Arc<ExtentMeta>>, store: &Arc<ExtentStore>) -> State
 }
 
 fn replay(journal: &Journal, edits: &[Replayed]) -> Result<State<Arc<ExtentMeta>>> {
-    let mut state = State::default();
-    for Replayed { offset, number, edit, .. } in edits {
-        let applied = state.into_next(edit).map_err(|broken| {
-            let expected = format!("edit {number} to keep {}", broken.name);
-            journal.refuse(*offset, expected, broken.detail)
-        })?;
-        state = applied.state;
-    }
-    Ok(state)
+    State::replayed(edits.iter().map(|one| &one.edit)).map_err(|(n, broken)| {
+        let Replayed { offset, number, .. } = &edits[n];
+        let expected = format!("edit {number} to keep {}", broken.name);
+        journal.refuse(*offset, expected, broken.detail)
+    })
 }
 
 #[cfg(test)]

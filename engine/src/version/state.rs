@@ -7,7 +7,7 @@ mod invariants;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,18 +95,31 @@ impl<E: Described> State<E> {
     }
 
     fn next(self, edit: &Edit<E>, may_overlap: bool) -> Result<Applied<E>, Broken> {
-        let mut draft = Draft {
-            state: self,
-            may_overlap,
-            levels: BTreeMap::new(),
-            added: BTreeMap::new(),
-            touched: BTreeSet::new(),
-            removed: Vec::new(),
-        };
-        for op in &edit.ops {
-            draft.apply(op)?;
-        }
+        let mut draft = Draft { may_overlap, ..Draft::new(self) };
+        draft.apply_all(edit)?;
         draft.finish()
+    }
+
+    /// The state that edits make of an empty one, in time that is linear in their operations. The
+    /// invariants of whole levels hold at their end; those of single operations behind each.
+    ///
+    /// # Errors
+    ///
+    /// What is broken, with the number of the edit among these.
+    pub(super) fn replayed<'a>(
+        edits: impl Iterator<Item = &'a Edit<E>>,
+    ) -> Result<State<E>, (usize, Broken)>
+    where
+        E: 'a,
+    {
+        let (mut draft, mut last) = (Draft::new(State::default()), 0);
+        draft.places = Some(HashMap::new());
+        for (n, edit) in edits.enumerate() {
+            draft.apply_all(edit).map_err(|broken| (n, broken))?;
+            draft.removed.clear();
+            last = n;
+        }
+        draft.finish().map(|applied| applied.state).map_err(|broken| (last, broken))
     }
 
     /// The edit that makes this state out of an empty one.
@@ -218,9 +231,27 @@ struct Draft<E> {
     added: BTreeMap<TableId, Vec<u64>>,
     touched: BTreeSet<TableId>,
     removed: Vec<E>,
+    /// Where the extents of `levels` are in their lists, by id, if many edits are applied.
+    places: Option<HashMap<(TableId, u8, u64), usize>>,
 }
 
 impl<E: Described> Draft<E> {
+    fn new(state: State<E>) -> Draft<E> {
+        Draft {
+            state,
+            may_overlap: false,
+            levels: BTreeMap::new(),
+            added: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            removed: Vec::new(),
+            places: None,
+        }
+    }
+
+    fn apply_all(&mut self, edit: &Edit<E>) -> Result<(), Broken> {
+        edit.ops.iter().try_for_each(|op| self.apply(op))
+    }
+
     fn apply(&mut self, op: &Op<E>) -> Result<(), Broken> {
         match op {
             Op::CreateTable { table, created_lsn, name } => {
@@ -236,8 +267,7 @@ impl<E: Described> Draft<E> {
             }
             Op::MoveExtent { table, from, to, id } => {
                 let extent = self.remove_extent(*table, *from, *id)?;
-                self.level(*table, *to)?.push(extent);
-                Ok(())
+                self.push(*table, *to, extent)
             }
             Op::Drained { table, seq, interval } => {
                 let version = self.version(*table)?;
@@ -268,7 +298,7 @@ impl<E: Described> Draft<E> {
                 let (lsn, extents) = self.take_from_run(*table, *run, ids)?;
                 for extent in extents {
                     self.added.entry(*table).or_default().push(extent.meta().id);
-                    self.level(*table, *level)?.push(extent.numbered(lsn));
+                    self.push(*table, *level, extent.numbered(lsn))?;
                 }
                 Ok(())
             }
@@ -372,7 +402,7 @@ impl<E: Described> Draft<E> {
     fn add_extent(&mut self, table: TableId, level: u8, extent: &E) -> Result<(), Broken> {
         invariants::extent_is_sound(extent.meta())?;
         self.added.entry(table).or_default().push(extent.meta().id);
-        self.level(table, level)?.push(extent.clone());
+        self.push(table, level, extent.clone())?;
         let counters = &mut self.state.counters;
         counters.next_extent = counters.next_extent.max(extent.meta().last_id().saturating_add(1));
         Ok(())
@@ -455,10 +485,29 @@ impl<E: Described> Draft<E> {
         Ok(self.levels.entry((id, level)).or_insert_with(|| extents.to_vec()))
     }
 
+    fn push(&mut self, table: TableId, level: u8, extent: E) -> Result<(), Broken> {
+        let (id, list) = (extent.meta().id, self.level(table, level)?);
+        list.push(extent);
+        let at = list.len() - 1;
+        if let Some(places) = &mut self.places {
+            places.insert((table, level, id), at);
+        }
+        Ok(())
+    }
+
     fn remove_extent(&mut self, table: TableId, level: u8, id: u64) -> Result<E, Broken> {
+        let mut places = self.places.take();
         let list = self.level(table, level)?;
-        let at = list.iter().position(|extent| extent.meta().id == id);
-        at.map(|at| list.swap_remove(at)).ok_or_else(|| invariants::no_extent(table, level, id))
+        let at = match &mut places {
+            Some(places) => places.remove(&(table, level, id)),
+            None => list.iter().position(|extent| extent.meta().id == id),
+        };
+        let removed = at.map(|at| (list.swap_remove(at), list.get(at).map(|e| (e.meta().id, at))));
+        if let (Some(places), Some((_, Some((moved, at))))) = (&mut places, &removed) {
+            places.insert((table, level, *moved), *at);
+        }
+        self.places = places;
+        removed.map(|(extent, _)| extent).ok_or_else(|| invariants::no_extent(table, level, id))
     }
 
     fn finish(mut self) -> Result<Applied<E>, Broken> {

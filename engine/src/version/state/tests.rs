@@ -297,6 +297,59 @@ fn an_edit_of_many_extents_looks_at_each_a_few_times() {
     assert!(many <= 20 * few, "{few} looks at 1,000 extents, {many} at 10,000");
 }
 
+/// Bug: an opening took time in the product of a table's extents and the edits behind the last
+/// checkpoint. Cause: each edit made whole levels anew and looked at all of them. Fix: a replay
+/// makes them once.
+#[test]
+fn a_replay_looks_at_each_extent_a_few_times() {
+    let create = Op::CreateTable { table: 1, created_lsn: 4, name: "t".into() };
+    let extent = |n: u64| {
+        let (from, to) = (format!("{n:08}"), format!("{n:08}z"));
+        Counted(meta(n + 1, &from, &to))
+    };
+    // Each adds one, moves the one before down, and removes half of those before these.
+    let edit = |n: u64| {
+        let mut ops = vec![Op::AddExtent { table: 1, level: 1, extent: extent(n) }];
+        ops.extend((n >= 1).then_some(Op::MoveExtent { table: 1, from: 1, to: 2, id: n }));
+        let gone = |id| Op::RemoveExtent { table: 1, level: 2, id };
+        ops.extend((n >= 2 && n.is_multiple_of(2)).then(|| gone(n - 1)));
+        Edit { ops }
+    };
+    let edits =
+        |count| [Edit { ops: vec![create.clone()] }].into_iter().chain((0..count).map(edit));
+    let looks = |count: u64| {
+        let edits: Vec<_> = edits(count).collect();
+        LOOKS.set(0);
+        drop(State::replayed(edits.iter()).unwrap());
+        LOOKS.get()
+    };
+    let (few, many) = (looks(1000), looks(10_000));
+    assert!(many <= 20 * few, "{few} looks for 1,000 edits, {many} for 10,000");
+    let all: Vec<_> = edits(300).collect();
+    let ids = |state: &State<Counted>, level: u8| -> Vec<u64> {
+        let level = state.tables[&1].version.level(level).unwrap();
+        level.extents().iter().map(|extent| extent.0.id).collect()
+    };
+    let one_by_one = all
+        .iter()
+        .fold(State::default(), |state: State<Counted>, edit| state.into_next(edit).unwrap().state);
+    let replayed = State::replayed(all.iter()).unwrap();
+    assert_eq!([1, 2].map(|n| ids(&replayed, n)), [1, 2].map(|n| ids(&one_by_one, n)));
+    let refused = [
+        (Op::RemoveExtent { table: 1, level: 2, id: 1 }, "extent_is_there"),
+        (Op::AddExtent { table: 1, level: 3, extent: extent(297) }, "extent_is_new"),
+        (
+            Op::AddExtent { table: 1, level: 1, extent: Counted(meta(900, "00000299", "1")) },
+            "level_is_disjoint",
+        ),
+    ];
+    for (op, name) in refused {
+        let more = Edit { ops: vec![op] };
+        let (at, broken) = State::replayed(all.iter().chain([&more])).unwrap_err();
+        assert_eq!((at, broken.name), (all.len(), name));
+    }
+}
+
 /// Bug: an opening took time in the square of the tables, 3.2 seconds for 8,000. Cause: each edit
 /// of the journal was applied to a copy of the list of all tables. Now a replay keeps the list, and
 /// what an edit does not touch stays where it is.
