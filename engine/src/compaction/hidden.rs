@@ -13,7 +13,7 @@
 //! version.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::choice::{Choice, Situation};
@@ -167,11 +167,18 @@ fn pick_dead<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<
     let mut dead: Vec<_> = dead.collect();
     dead.sort_unstable();
     let dead: Vec<u64> = dead.into_iter().map(|(_, id)| id).collect();
-    dead.iter().find_map(|first| {
-        let refers = |(_, extent): &(u8, &E)| bytes_of(*extent, *first).is_some();
-        let choices = version.extents().filter(refers);
-        let choices = choices.map(|(n, e)| rewrite(version, n, e, collected(e, *first, &dead)));
-        choices.into_iter().find(|choice| now.allows(choice, version))
+    let ranks: HashMap<u64, usize> = dead.iter().copied().zip(0..).collect();
+    let of_extents = version.extents().flat_map(|(n, extent)| {
+        let ranks = extent.meta().values.iter().filter_map(|one| ranks.get(&one.of.id));
+        ranks.map(move |rank| (*rank, n, extent))
+    });
+    let mut refers: Vec<_> = of_extents.collect();
+    refers.sort_by_key(|(rank, ..)| *rank);
+    refers.into_iter().find_map(|(rank, n, extent)| {
+        let choice = |collects| rewrite(version, n, extent, collects);
+        let may_be = now.allows(&choice(BTreeSet::from([dead[rank]])), version);
+        let choice = may_be.then(|| choice(collected(extent, dead[rank], &dead)))?;
+        now.allows(&choice, version).then_some(choice)
     })
 }
 

@@ -70,7 +70,10 @@ fn pick_by_place<E: Described>(
                 bytes += u64::from(e.meta().location.len);
                 is_misplaced(e) && bytes <= most
             };
-            let few = rest[at..].iter().take_while(fits).count().max(1);
+            // Between two of a sublevel a drain may put an extent of its own meanwhile.
+            let few =
+                if level <= SUBLEVELS { 1 } else { rest[at..].iter().take_while(fits).count() };
+            let few = few.max(1);
             let choice = Choice::again(version, level, &rest[at..at + few]);
             if now.allows(&choice, version) {
                 return Some(choice);
