@@ -188,16 +188,19 @@ impl Client {
         )
     }
 
-    /// Objects of a prefix, by name, after one.
+    /// Objects of a prefix, by name, after one. A store that does not go on behind that has no
+    /// more: the marker of a folder has the folder's name.
     ///
     /// # Errors
     ///
     /// No attempt succeeded before the deadline.
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Answered<Vec<ObjectInfo>> {
-        self.attempts(("list", prefix), self.patience.with(0), |within| {
+        let page = self.attempts(("list", prefix), self.patience.with(0), |within| {
             self.counts.lists.add(1);
             self.store.list(prefix, after, within)
-        })
+        })?;
+        let goes_on = page.last().is_some_and(|last| last.name.as_str() > after);
+        Ok(if goes_on { page } else { Vec::new() })
     }
 
     /// Makes attempts until one succeeds, one fails for good, or the deadline has passed.
