@@ -113,6 +113,13 @@ impl Rows {
         passed.extend_from_slice(key);
     }
 
+    /// The walk up has passed all keys up to this one, if it has not come further.
+    pub(super) fn pass_up_to(&mut self, key: &[u8]) {
+        if self.end(false).is_none_or(|end| key > end) {
+            self.pass(key);
+        }
+    }
+
     /// Whether the newest visible version of a key was seen: it is that of the last row, or the
     /// last one that the walk has passed without a row.
     pub(super) fn knows(&self, key: &[u8]) -> bool {

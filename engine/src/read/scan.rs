@@ -73,12 +73,17 @@ fn walk_up(
         Bound::Included(_) | Bound::Unbounded => (None, LSN_MAX),
     };
     cursor.seek(range.start(), from)?;
-    let (mut passed, end) = (Passed::default(), end_of(range));
+    let (mut passed, mut walked, end) = (Passed::default(), 0, end_of(range));
     while !rows.is_full(chunk) {
         let mut stop = Stop::Full;
         let lent = cursor.pass(end.as_deref(), &mut |entry| {
+            walked += 1;
             let is_left_out = rows.len() == 0 && left_out == Some(entry.key);
             if entry.seq > at || is_left_out || rows.knows(entry.key) {
+                if walked > MOST_WALKED && passed.key != entry.key {
+                    stop = Stop::Walked;
+                    return ControlFlow::Break(());
+                }
                 if !passed.are_many(entry.key) {
                     return ControlFlow::Continue(());
                 }
@@ -91,7 +96,10 @@ fn walk_up(
                 (Err(error), _) => Stop::Failed(error),
                 (Ok(true), _) => {
                     rows.pass(entry.key);
-                    return ControlFlow::Continue(());
+                    if walked <= MOST_WALKED {
+                        return ControlFlow::Continue(());
+                    }
+                    Stop::Walked
                 }
                 (_, Kind::Merge) if !chunk.keys_only => Stop::Merge,
                 (_, Kind::Reference) if !chunk.keys_only => Stop::Apart,
@@ -109,31 +117,53 @@ fn walk_up(
             rows.exhausted = true;
             return Ok(());
         }
-        match (stop, cursor.entry()) {
-            (Stop::Full, _) | (_, None) => {}
-            (Stop::Failed(error), _) => return Err(error),
-            (Stop::Seek(seq), _) => cursor.skip_to(&passed.key, seq)?,
-            (Stop::Merge, Some(entry)) => {
-                let key = entry.key.to_vec();
-                // The cursor goes on by itself.
-                let operands = PassedOperands::newest_first(cursor, &key, &is_hidden)?;
-                rows.add(&key, &operands.value(&key, merges)?, None, chunk);
-            }
-            (Stop::Apart, Some(entry)) => {
-                rows.add(entry.key, entry.value, cursor.separated()?, chunk);
-                if !rows.is_full(chunk) {
-                    cursor.next()?;
-                }
+        if let Stop::Walked = stop {
+            rows.pass_up_to(&passed.key);
+            return Ok(());
+        }
+        go_on(stop, cursor, (rows, &passed), (&is_hidden, merges), chunk)?;
+    }
+    Ok(())
+}
+
+/// Deals with what a walk up has stopped at, and goes on behind it.
+fn go_on(
+    stop: Stop,
+    cursor: &mut MergingCursor<'_>,
+    (rows, passed): (&mut Rows, &Passed),
+    (is_hidden, merges): (impl Fn(&[u8], Lsn) -> Result<bool>, (&TableOperator, &ReadAhead)),
+    chunk: Chunk,
+) -> Result<()> {
+    match (stop, cursor.entry()) {
+        (Stop::Full | Stop::Walked, _) | (_, None) => {}
+        (Stop::Failed(error), _) => return Err(error),
+        (Stop::Seek(seq), _) => cursor.skip_to(&passed.key, seq)?,
+        (Stop::Merge, Some(entry)) => {
+            let key = entry.key.to_vec();
+            // The cursor goes on by itself.
+            let operands = PassedOperands::newest_first(cursor, &key, &is_hidden)?;
+            rows.add(&key, &operands.value(&key, merges)?, None, chunk);
+        }
+        (Stop::Apart, Some(entry)) => {
+            rows.add(entry.key, entry.value, cursor.separated()?, chunk);
+            if !rows.is_full(chunk) {
+                cursor.next()?;
             }
         }
     }
     Ok(())
 }
 
+/// So many entries a chunk walks past as a rule, however few rows they make: an epoch is pinned
+/// meanwhile, and nothing of the region is released.
+const MOST_WALKED: usize = 4096;
+
 /// Why a walk up looks at an entry by itself.
 enum Stop {
     /// The rows are enough.
     Full,
+    /// The chunk has walked far enough.
+    Walked,
     /// Many versions of its key were passed; to this sequence number.
     Seek(Lsn),
     /// It has operands.
@@ -195,8 +225,9 @@ fn pass_down(
 ) -> Result<()> {
     cursor.seek_before(end_of(range).as_deref())?;
     // The operands of the newest version of the walk's key.
-    let (mut operands, mut passed) = (PassedOperands::default(), Passed::default());
+    let (mut operands, mut passed, mut walked) = (<_>::default(), Passed::default(), 0);
     while let Some(entry) = cursor.entry() {
+        walked += 1;
         let so_far = match under_way.filter(|_| entry.key == *key) {
             Some(same) => same,
             None => {
@@ -206,7 +237,7 @@ fn pass_down(
                     rows.exhausted = true;
                     return Ok(());
                 }
-                if rows.is_full(chunk) {
+                if rows.is_full(chunk) || walked > MOST_WALKED {
                     return Ok(());
                 }
                 key.clear();
