@@ -245,7 +245,8 @@ impl Database {
     }
 
     /// Rolls a transaction back from outside; whether there was one. Its calls fail with `Closed`
-    /// from then on. A commit under way is waited for, and not undone. In a forked child there is
+    /// from then on. A commit under way is waited for, and not undone. So is a call that waits for
+    /// a device or an object store; one that waits for a lock ends. In a forked child there is
     /// none; nor in a merge operator, for which a call of the transaction may wait.
     pub fn kill_transaction(&self, id: u64) -> bool {
         // A thread of the parent may hold what a kill takes.

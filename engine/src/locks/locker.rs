@@ -12,7 +12,7 @@ use super::request::{
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::mvcc::{IntervalSet, KeyInterval, after};
 use crate::os::earlier;
-use crate::os::sync::atomic::AtomicBool;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::time;
 use crate::read::KeyRange;
 
@@ -249,6 +249,12 @@ impl Locker {
         self.set_memory(self.memory + bytes);
     }
 
+    /// Takes back what [`Locker::count`] has counted.
+    pub(crate) fn discount(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.memory, "what is taken back was counted");
+        self.set_memory(self.memory - bytes);
+    }
+
     fn set_memory(&mut self, bytes: usize) {
         self.memory = bytes;
         if self.memory.abs_diff(self.told) >= STEP {
@@ -374,11 +380,14 @@ impl Locker {
             Outcome::Closed => Err(Error::closed()),
             Outcome::Late(by) => {
                 let (waited, what) = (time::since(waiter.since).as_millis(), &waiter.request);
+                let is_ended = self.mark.as_ref().is_some_and(|m| m.load(Ordering::Acquire));
+                let advice = match is_ended {
+                    true => "another thread ended the wait",
+                    false => "try later or wait longer",
+                };
+                let (table, by) = (&waiter.table, Owners(&by));
                 let message = format!(
-                    "waited {waited} ms for {what} of table {:?}, locked by {}; try later or \
-                     wait longer",
-                    waiter.table,
-                    Owners(&by)
+                    "waited {waited} ms for {what} of table {table:?}, locked by {by}; {advice}"
                 );
                 Err(Error::new(ErrorKind::Timeout, message))
             }

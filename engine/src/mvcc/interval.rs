@@ -183,6 +183,26 @@ impl IntervalSet {
         !interval.is_empty() && last.is_some_and(|(_, end)| reaches(end))
     }
 
+    /// The keys of `interval` that none of them has, in order.
+    pub(crate) fn gaps(&self, interval: &KeyInterval) -> Vec<KeyInterval> {
+        let (mut gaps, mut rest) = (Vec::new(), interval.clone());
+        let later = (Bound::Excluded(interval.start.as_slice()), Bound::Unbounded);
+        let later = self.0.range::<[u8], _>(later).map(|(start, end)| (start.clone(), end.clone()));
+        let first = self.find(&interval.start).map(|one| (one.start, one.end));
+        for (start, end) in first.into_iter().chain(later) {
+            if !interval.ends_after(&start) {
+                break;
+            }
+            if rest.start < start {
+                gaps.push(KeyInterval { start: rest.start, end: Some(start) });
+            }
+            let Some(end) = end else { return gaps };
+            rest = KeyInterval { start: end, end: rest.end };
+        }
+        gaps.extend(Some(rest).filter(|rest| !rest.is_empty()));
+        gaps
+    }
+
     /// Takes out the one that begins at `start`.
     pub(crate) fn remove(&mut self, start: &[u8]) -> Option<KeyInterval> {
         let (start, end) = self.0.remove_entry(start)?;
@@ -415,6 +435,10 @@ mod tests {
             if !asked.is_empty() {
                 prop_assert_eq!(set.covers(&asked), all.iter().any(|one| one.covers(&asked)));
             }
+            let gaps = set.gaps(&asked);
+            let is_in_gap = gaps.iter().any(|gap| gap.contains(&key));
+            prop_assert_eq!(is_in_gap, asked.contains(&key) && !set.contains(&key));
+            prop_assert!(gaps.iter().all(|gap| !gap.is_empty()));
             prop_assert_eq!(&set.iter().collect::<Vec<_>>(), &all);
             prop_assert_eq!(set.len(), set.iter().count());
             let (contains_asked, before) = (set.contains(&asked.start), set.contains(&key));

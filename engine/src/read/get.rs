@@ -2,6 +2,9 @@
 //!
 //! Which keys have changed since a moment: by this a transaction finds a conflict.
 
+use std::ops::Bound;
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{AsOf, KeyRange};
@@ -10,7 +13,7 @@ use crate::base::operator::TableOperator;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, SeparatedValue, is_open_chain};
 use crate::memtable::Record;
 use crate::read::view::{PinnedView, View};
-use crate::sstable::{BlockCache, Found, FoundPlace};
+use crate::sstable::{BlockCache, Found, FoundPlace, ReadAhead};
 
 /// The value of `key` at a moment.
 pub(crate) fn get(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<Option<Bytes>> {
@@ -261,28 +264,52 @@ pub(crate) fn newest_above(
     Ok(Some(newest).filter(|newest| *newest > since))
 }
 
-/// A key of `range` with a version above `since`, and the version's LSN. A range tombstone counts
-/// as a version. The range is walked up to that key, but in extents that have nothing above
-/// `since`. The caller holds an epoch guard.
-pub(crate) fn changed(
+/// What a look for a change in a range has found.
+pub(crate) enum Looked {
+    /// A key that was changed, by the commit of this LSN.
+    Found(Vec<u8>, Lsn),
+    /// Nothing up to this key. The look goes on behind it.
+    NothingUpTo(Vec<u8>),
+    /// Nothing.
+    Nothing,
+}
+
+/// So many versions a look passes with one view: an epoch is pinned meanwhile.
+const MOST_PASSED: usize = 4096;
+
+/// Looks for a key of `range` with a version above `since`. A range tombstone counts as a version.
+/// Extents that have nothing above `since` are not read. The caller holds an epoch guard.
+pub(crate) fn find_change(
     view: &View,
-    cache: &std::sync::Arc<BlockCache>,
+    (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
     since: Lsn,
-) -> Result<Option<(Vec<u8>, Lsn)>> {
-    let Some(interval) = range.interval() else { return Ok(None) };
+) -> Result<Looked> {
+    let Some(interval) = range.interval() else { return Ok(Looked::Nothing) };
     if let Some(ranges) = view.range_tombstones()
-        && let Some(newer) = ranges.newer_in(&interval, since)?
+        && let Some((key, lsn)) = ranges.newer_in(&interval, since, ahead)?
     {
-        return Ok(Some(newer));
+        return Ok(Looked::Found(key, lsn));
     }
-    let mut cursor = view.cursor_above(&interval, since, cache);
-    cursor.seek(range.start(), LSN_MAX)?;
+    let mut cursor = view.cursor_above(&interval, since, (cache, ahead));
+    // Behind all versions of a key that is left out.
+    let from = if let Bound::Excluded(_) = range.lower { 0 } else { LSN_MAX };
+    cursor.seek(range.start(), from)?;
+    let (mut passed, mut last) = (0, Vec::new());
     while let Some(entry) = cursor.entry().filter(|entry| range.below_upper(entry.key)) {
-        if entry.seq > since && range.above_lower(entry.key) {
-            return Ok(Some((entry.key.to_vec(), entry.seq)));
+        debug_assert!(range.above_lower(entry.key), "each look goes on behind the one before");
+        if entry.seq > since {
+            return Ok(Looked::Found(entry.key.to_vec(), entry.seq));
         }
-        cursor.next()?;
+        entry.key.clone_into(&mut last);
+        passed += 1;
+        match cursor.next() {
+            Err(_) if ahead.has_left() => return Ok(Looked::NothingUpTo(last)),
+            done => done?,
+        }
+        if passed >= MOST_PASSED {
+            return Ok(Looked::NothingUpTo(last));
+        }
     }
-    Ok(None)
+    Ok(Looked::Nothing)
 }

@@ -115,11 +115,11 @@ pub(crate) fn fetch(
     Ok(brought)
 }
 
-/// What look-ups of these keys ask for next.
+/// What look-ups of these keys ask for next, if they read only extents with records above `since`.
 pub(crate) fn missing<K: AsRef<[u8]>>(
     view: PinnedView<'_>,
     keys: &[K],
-    at: Lsn,
+    (since, at): (Lsn, Lsn),
 ) -> Result<MissingParts> {
     let mut missing = MissingParts::default();
     if !view.is_remote {
@@ -128,12 +128,18 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
     let ranges = view.range_tombstones();
     for key in keys.iter().map(AsRef::as_ref) {
         let mut ask = |part: MissingPart| drop(missing.0.insert(part.place(), part));
-        let in_memory = view.newest_in_memory(key, at)?.map(|record| record.seq);
-        if in_memory.is_none() {
-            view.version.ask(key, at, (view.blocks, keys.len() > 1), &mut ask)?;
+        let mut version = view.newest_in_memory(key, at)?;
+        let in_memory = version.as_ref().map(|record| record.seq);
+        // Operands go on with what is older.
+        while let Some(open) = version.as_ref().filter(|record| record.entry().is_open_merge()) {
+            version = view.newest_in_memory(key, open.seq - 1)?;
+        }
+        if version.is_none() {
+            view.version.ask(key, (since, at), (view.blocks, keys.len() > 1), &mut ask)?;
         }
         // A range tombstone in an object may hide what is found, wherever that is.
-        let over = ranges.iter().flat_map(|r| r.missing_over(key, in_memory.unwrap_or(0)));
+        let over =
+            ranges.iter().flat_map(|r| r.missing_over(key, in_memory.unwrap_or(0).max(since)));
         over.for_each(&mut ask);
     }
     Ok(missing)

@@ -19,7 +19,7 @@ use crate::sstable::Estimate;
 
 pub(crate) use buffered::{BufferedCursor, clip};
 pub(crate) use get::{
-    LentValue, Lookup, borrow_local, changed, contains, find, get, lend, newest_above,
+    LentValue, Looked, Lookup, borrow_local, contains, find, find_change, get, lend, newest_above,
 };
 pub use key_range::KeyBounds;
 pub(crate) use key_range::KeyRange;

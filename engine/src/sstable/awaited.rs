@@ -18,6 +18,10 @@ use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::storage::ExtentStore;
 
+/// After so many waits without an epoch, a reader waits for what it still lacks with one pinned. A
+/// chunk needs an end and a block of each level, and other readers may take their room meanwhile.
+const MOST_WAITS: usize = 64;
+
 /// Something of an object that is not on this machine.
 #[derive(Debug)]
 pub(super) enum Lacking {
@@ -42,7 +46,7 @@ pub(super) struct RangeWaits {
 
 impl ReadAhead {
     /// Says whether the reader ends with an error where it would wait for an object.
-    pub(crate) fn leave_where_it_waits(&self, leaves: bool) {
+    fn leave_where_it_waits(&self, leaves: bool) {
         self.awaited.leaves.store(leaves, Ordering::Relaxed);
         *self.awaited.lacking.lock() = None;
     }
@@ -85,12 +89,39 @@ impl ReadAhead {
         self.awaited.lacking.lock().is_some()
     }
 
+    /// Runs a read that pins an epoch: again behind each wait for an object, in which none is
+    /// pinned.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read; `Corrupt` if an object is lost or damaged; `Unavailable` if the store
+    /// does not answer.
+    pub(crate) fn read_apart_from_waits<T>(
+        &self,
+        cache: &BlockCache,
+        mut read: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let mut waits = 0;
+        loop {
+            self.leave_where_it_waits(waits < MOST_WAITS);
+            match read() {
+                Err(_) if self.has_left() => match self.wait(cache) {
+                    Ok(()) => waits += 1,
+                    // It need not be the block's fault that its piece cannot be read.
+                    Err(e) if e.kind() == ErrorKind::Corrupt => waits = MOST_WAITS,
+                    Err(e) => return Err(e),
+                },
+                done => return done,
+            }
+        }
+    }
+
     /// Waits for what the reader lacked. The caller pins no epoch.
     ///
     /// # Errors
     ///
     /// `Corrupt` if an object is lost or damaged; `Unavailable` if the store does not answer.
-    pub(crate) fn wait(&self, cache: &BlockCache) -> Result<()> {
+    fn wait(&self, cache: &BlockCache) -> Result<()> {
         let lacking = self.awaited.lacking.lock().take();
         match lacking {
             None => Ok(()),

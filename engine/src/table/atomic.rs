@@ -19,7 +19,6 @@ use crate::base::limits;
 use crate::base::options::Durability;
 use crate::base::record::{Kind, Lsn};
 use crate::locks::{Locker, Mode, Patience, RunsHere};
-use crate::read;
 use crate::read::KeyRange;
 
 impl Table {
@@ -282,8 +281,7 @@ impl ChangeRows<'_> {
             let mut locker = self.locker()?;
             let name = || pinned.label();
             locker.lock_key(pinned.lock_space(), key, Mode::Exclusive, patience, &name)?;
-            let current =
-                self.shared.read(&pinned.core, None, |view, at| read::get(view, key, at))?;
+            let current = self.shared.get(&pinned.core, None, key)?;
             // What the caller's code writes to the row would wait for this call.
             let here = RunsHere::enter(&self.shared.locks, locker.id());
             let (outcome, result) = decide(current.as_deref());

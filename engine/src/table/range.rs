@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::core::TableCore;
 use super::{Keep, Shared, Table, TableSlot};
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result};
 use crate::base::record::Lsn;
 use crate::mvcc::Registered;
 use crate::read;
@@ -21,10 +21,6 @@ use crate::sstable::ReadAhead;
 const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
-
-/// After so many waits without an epoch, a range waits for what it still lacks with one pinned. A
-/// chunk needs an end and a block of each level, and other readers may take their room meanwhile.
-const MOST_WAITS: usize = 64;
 
 /// Where all ranges together hold much already.
 const SHORT_CHUNK_BYTES: usize = 16 * 1024;
@@ -269,19 +265,12 @@ impl Range {
         ahead: &ReadAhead,
         chunk: impl Fn(&Range, &View, AsOf) -> Result<Rows>,
     ) -> Result<Rows> {
-        let mut waits = 0;
         loop {
-            ahead.leave_where_it_waits(waits < MOST_WAITS);
-            let read = self
-                .shared
-                .read(&self.core, Some(&self.snapshot), |view, at| chunk(self, view.view, at));
-            match read {
-                Err(_) if ahead.has_left() => match ahead.wait(&self.shared.cache) {
-                    Ok(()) => waits += 1,
-                    // It need not be the block's fault that its piece cannot be read.
-                    Err(e) if e.kind() == ErrorKind::Corrupt => waits = MOST_WAITS,
-                    Err(e) => return Err(e.in_table(|| self.core.name())),
-                },
+            let read = ahead.read_apart_from_waits(&self.shared.cache, || {
+                self.shared
+                    .read(&self.core, Some(&self.snapshot), |view, at| chunk(self, view.view, at))
+            });
+            match read.map_err(|e| e.in_table(|| self.core.name())) {
                 Err(e) if e.is_table_gone() => {
                     self.shared.wait_for_truncation()?;
                     if Arc::ptr_eq(&self.core, &self.slot.core()) {

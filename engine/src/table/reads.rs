@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::{Keep, Range, Shared, Table, TableSlot};
 use crate::base::error::Result;
 use crate::base::options::TableOptions;
+use crate::base::record::{LSN_MAX, Lsn};
 use crate::mvcc::Registered;
 use crate::read;
 use crate::read::view::PinnedView;
@@ -392,6 +393,15 @@ impl TableReader<'_> {
         self.fetch_beside(keys, &mut AskedParts::default())
     }
 
+    /// Brings what [`read::newest_above`] needs.
+    pub(crate) fn fetch_above(self, key: &[u8], since: Lsn) -> Result<Fetched> {
+        if !self.has_objects() {
+            return Ok(Fetched::default());
+        }
+        let missing = || self.read(|view, _| read::missing(view, &[key], (since, LSN_MAX)));
+        read::fetch(&self.shared.cache, &mut AskedParts::default(), missing)
+    }
+
     /// The same, beside what was asked for before.
     pub(crate) fn fetch_beside<K: AsRef<[u8]>>(
         self,
@@ -414,7 +424,7 @@ impl TableReader<'_> {
     }
 
     fn missing<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<MissingParts> {
-        self.read(|view, at| read::missing(view, keys, at.lsn))
+        self.read(|view, at| read::missing(view, keys, (0, at.lsn)))
     }
 
     /// As many keys at a time as have room in the cache for their blocks.

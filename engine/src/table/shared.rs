@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::awaited::Awaited;
 use super::core::{Pinned, TableCore, TableSlot};
 use super::extent_writer::WriteMemory;
@@ -28,8 +30,8 @@ use crate::os::sync::locks::Mutex;
 use crate::os::{ForkGuard, Gate, Inside};
 use crate::pm::alloc::{PagePool, ZonePool};
 use crate::pm::{Purpose, Region, SpentOn};
-use crate::read::AsOf;
 use crate::read::view::{PinnedView, TicketLsn, View};
+use crate::read::{self, AsOf, Lookups};
 use crate::sstable::{BlockCache, Blocks};
 use crate::version::{Level, Version, VersionSet};
 
@@ -237,6 +239,22 @@ impl Shared {
             self.events.damage(&e);
             e.in_table(|| core.name())
         })
+    }
+
+    /// The value of a key. One that lies apart in an object is read with no epoch pinned.
+    pub(crate) fn get(
+        &self,
+        core: &TableCore,
+        snapshot: Option<&Registered>,
+        key: &[u8],
+    ) -> Result<Option<Bytes>> {
+        if self.set.store().objects().is_none() {
+            return self.read(core, snapshot, |view, at| read::get(view, key, at));
+        }
+        let mut found = Lookups::with_capacity(1);
+        found.add(self.read(core, snapshot, |view, at| read::find(view, key, at))?);
+        let values = found.into_values().map_err(|e| e.in_table(|| core.name()));
+        Ok(values?.pop().flatten())
     }
 
     fn read_view<T>(

@@ -24,8 +24,9 @@ use crate::base::record::Lsn;
 use crate::commit::Committer;
 use crate::locks::{Locker, Mode, Patience};
 use crate::read;
-use crate::read::KeyRange;
-use crate::table::Applying;
+use crate::read::{KeyRange, Looked};
+use crate::sstable::ReadAhead;
+use crate::table::{Applying, TableReader};
 
 impl Running {
     /// The commit up to which it answers for rows that it has locked, or relies on, though it
@@ -155,16 +156,24 @@ impl Running {
         self.check_locked_range(inner, table, range, new.as_ref())
     }
 
-    /// Checks what is new of a range that is locked, or all of it while checks are owed.
+    /// Checks what is new of a range that is locked; while checks are owed, what of it was not
+    /// checked since they are.
     fn check_locked_range(
-        &self,
+        &mut self,
         inner: &Inner,
         table: usize,
         range: &KeyRange,
         new: Option<&KeyRange>,
     ) -> Result<()> {
-        let unchecked = if self.owes_checks() { Some(range) } else { new };
-        unchecked.map_or(Ok(()), |range| self.check_range(inner, table, range))
+        if !self.owes_checks() {
+            return new.map_or(Ok(()), |new| self.check_range(inner, table, new));
+        }
+        let Some(keys) = range.interval() else { return Ok(()) };
+        for gap in self.tables[table].checked.gaps(&keys) {
+            self.check_range(inner, table, &gap.into())?;
+        }
+        self.tables[table].checked.insert(&keys);
+        Ok(())
     }
 
     /// What a serializable transaction does before it reads a key.
@@ -215,6 +224,9 @@ impl Running {
         if self.is_newest(inner, since) {
             return Ok(());
         }
+        let reader =
+            TableReader { shared: &inner.shared, slot: &self.tables[table].slot, snapshot: None };
+        let _fetched = reader.fetch_above(key, since)?;
         let newest = inner
             .shared
             .read(core, Some(snapshot), |view, _| read::newest_above(view, key, since))?;
@@ -236,12 +248,18 @@ impl Running {
         if self.is_newest(inner, since) {
             return Ok(());
         }
-        let changed = inner.shared.read(core, Some(snapshot), |view, _| {
-            read::changed(&view, &inner.shared.cache, range, since)
-        })?;
-        match changed {
-            Some((key, lsn)) => Err(self.conflict(inner, table, &key, lsn)),
-            None => Ok(()),
+        let (mut rest, cache, ahead) = (range.clone(), &inner.shared.cache, ReadAhead::for_user());
+        loop {
+            let looked = ahead.read_apart_from_waits(cache, || {
+                inner.shared.read(core, Some(snapshot), |view, _| {
+                    read::find_change(&view, (cache, &ahead), &rest, since)
+                })
+            })?;
+            match looked {
+                Looked::Found(key, lsn) => return Err(self.conflict(inner, table, &key, lsn)),
+                Looked::NothingUpTo(key) => rest.lower = Bound::Excluded(key),
+                Looked::Nothing => return Ok(()),
+            }
         }
     }
 
@@ -360,7 +378,11 @@ impl Running {
             return Ok(());
         };
         self.take_room(bytes_of_range(&keys))?;
-        self.seen.of_table(table).ranges.insert(&keys);
+        let ranges = &mut self.seen.of_table(table).ranges;
+        let joined: usize = ranges.insert(&keys).iter().map(bytes_of_range).sum();
+        let counted = joined + bytes_of_range(&keys);
+        self.locker.count(ranges.find(&keys.start).map_or(0, |one| bytes_of_range(&one)));
+        self.locker.discount(counted);
         Ok(())
     }
 
@@ -391,6 +413,10 @@ impl Running {
             seen.is_empty() || self.locker.held() == 0,
             "an optimistic transaction begins its validation without locks (invariant 5 of `state`)"
         );
+        // What it can only read is as of one snapshot, and a promotion waits for no lock of its.
+        if inner.shared.refuses_writes() {
+            return Ok(());
+        }
         inner.shared.committer.lock_rows()?;
         // What it only saw is locked too, until it is committed: else two transactions that each
         // saw what the other one wrote would both find it unchanged.

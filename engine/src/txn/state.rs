@@ -184,6 +184,14 @@ impl Inner {
             _ if self.killed.load(Ordering::Acquire) => self.end(&mut state, End::Killed),
             _ => false,
         };
+        drop(state);
+        // Who rolls it back within an operator raises the flag alone where it finds the state
+        // taken. A call that has the state by now looks here in its turn.
+        if self.killed.load(Ordering::Acquire)
+            && let Some(mut state) = self.state.try_lock()
+        {
+            self.end(&mut state, End::Killed);
+        }
         done
     }
 
@@ -505,7 +513,7 @@ impl Running {
             return Ok(own);
         }
         let core = &self.tables[table].pinned.core;
-        inner.shared.read(core, self.snapshot.as_deref(), |view, at| read::get(view, key, at))
+        inner.shared.get(core, self.snapshot.as_deref(), key)
     }
 
     /// Writes a key.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::range::TxnRange;
 use super::state::{Inner, Running};
 use crate::base::error::Result;
+use crate::mvcc::IntervalSet;
 use crate::table::{Pinned, Table, TableSlot};
 
 /// A table that the transaction has used.
@@ -13,6 +14,9 @@ pub(super) struct Used {
     pub(super) pinned: Arc<Pinned>,
     /// Where pops from each end go on. They hold the transaction, which drops them as it ends.
     pub(super) pops: [Option<Box<TxnRange>>; 2],
+    /// Ranges that were compared with the snapshot while checks were owed. Nobody has changed them
+    /// since: they are locked.
+    pub(super) checked: IntervalSet,
 }
 
 impl Running {
@@ -27,7 +31,8 @@ impl Running {
         if let Some(snapshot) = &self.snapshot {
             table.slot.check_not_emptied_since(snapshot.lsn())?;
         }
-        self.tables.push(Used { slot: Arc::clone(&table.slot), pinned, pops: [None, None] });
+        let (slot, checked) = (Arc::clone(&table.slot), IntervalSet::default());
+        self.tables.push(Used { slot, pinned, pops: [None, None], checked });
         Ok(self.tables.len() - 1)
     }
 }

@@ -336,8 +336,9 @@ impl Version {
         Ok(None)
     }
 
-    /// Has a look-up of `key` ask for the part that it lacks next in the levels; if it asks of all
-    /// levels at once, for the next part of each that may have the key.
+    /// Has a look-up of `key` ask for the part that it lacks next in the extents that have records
+    /// above `since`; if it asks of all levels at once, for the next part of each that may have the
+    /// key.
     ///
     /// # Errors
     ///
@@ -345,11 +346,12 @@ impl Version {
     pub(crate) fn ask(
         &self,
         key: &[u8],
-        at: Lsn,
+        (since, at): (Lsn, Lsn),
         (blocks, of_all): (Blocks<'_>, bool),
         mut ask: impl FnMut(MissingPart),
     ) -> Result<()> {
-        for extent in self.levels.iter().filter_map(|level| level.find(key)) {
+        let extents = self.levels.iter().filter_map(|level| level.find(key));
+        for extent in extents.filter(|extent| extent.meta().greatest_seq > since) {
             match extent.step(key, at, blocks)? {
                 LookUpStep::Passes => {}
                 LookUpStep::Ends => return Ok(()),

@@ -111,13 +111,13 @@ impl View {
         &'a self,
         interval: &KeyInterval,
         since: Lsn,
-        cache: &Arc<BlockCache>,
+        (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     ) -> MergingCursor<'a> {
-        let (mut inputs, ahead) = (self.in_memory(), ReadAhead::for_user());
+        let mut inputs = self.in_memory();
         for run in self.runs().filter(|run| run.lsn > since) {
-            inputs.push(Box::new(run.cursor(&self.version.drained, cache, &ahead)));
+            inputs.push(Box::new(run.cursor(&self.version.drained, cache, ahead)));
         }
-        for level in self.version.cursors_above(interval, since, cache, &ahead) {
+        for level in self.version.cursors_above(interval, since, cache, ahead) {
             inputs.push(Box::new(level));
         }
         ahead.goes_through(inputs.len());

@@ -7,7 +7,7 @@ use super::View;
 use crate::base::error::Result;
 use crate::base::record::{LSN_MAX, Lsn};
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones};
-use crate::sstable::{Extent, MissingPart};
+use crate::sstable::{Extent, MissingPart, ReadAhead};
 use crate::version::Level;
 
 /// All range tombstones that a read has to look at. Levels and extents without any are left out.
@@ -136,6 +136,7 @@ impl RangeTombstones<'_> {
         &self,
         interval: &KeyInterval,
         since: Lsn,
+        ahead: &ReadAhead,
     ) -> Result<Option<(Vec<u8>, Lsn)>> {
         let first = |set: &Tombstones| {
             set.find_overlapping(interval, |tombstone| {
@@ -148,6 +149,7 @@ impl RangeTombstones<'_> {
             for extent in level.overlapping(interval) {
                 let has_newer = extent.meta().tombstones > 0 && extent.meta().greatest_seq > since;
                 if found.is_none() && has_newer {
+                    ahead.need(|| extent.missing_end())?;
                     found = first(&*extent.tombstones()?);
                 }
             }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::parts::Tail;
-use super::{Block, Borrowed, Extent};
+use super::{Block, Borrowed, Extent, Parts};
 use crate::base::error::Result;
 use crate::base::memory::Holding;
-use crate::base::record::Lsn;
+use crate::base::record::{Kind, Lsn, is_open_chain};
 use crate::cache::BufferFrame;
 use crate::sstable::{BlockCache, Blocks};
 use crate::storage::Reading;
@@ -105,7 +105,24 @@ impl Extent {
             None => self.block(&parts, n, blocks)?,
         };
         let found = block.find(key, at).map_err(|_| self.bad_entry(&parts, n))?;
-        Ok(if found.is_some() { LookUpStep::Ends } else { LookUpStep::Passes })
+        match found {
+            None => Ok(LookUpStep::Passes),
+            // Operands go on with what is older, here or below.
+            Some(found)
+                if found.kind == Kind::Merge && is_open_chain(block.value(found.value.clone())) =>
+            {
+                self.step(key, found.seq - 1, blocks)
+            }
+            Some(_) => Ok(LookUpStep::Ends),
+        }
+    }
+
+    /// Whether a look-up of block `n` waits for no store.
+    pub(super) fn has_at_hand(&self, parts: &Parts, n: usize, cache: &BlockCache) -> bool {
+        let (id, offset) = (self.meta.id, parts.index.entries()[n].offset);
+        let is_below = || cache.below().is_some_and(|below| below.get(id, offset).is_some());
+        let is_cached = self.swips(&parts.index).peek(n).or_else(|| self.fetched(n)).is_some();
+        is_cached || !self.meta.location.is_object() || is_below()
     }
 }
 

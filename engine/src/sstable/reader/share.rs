@@ -1,5 +1,7 @@
 //! How much of an extent lies in an interval of keys.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{Extent, Parts};
@@ -30,15 +32,24 @@ impl Estimate {
 impl Extent {
     /// About how much of it lies in `interval`. Blocks inside count by the bytes that they take.
     /// Of those across the ends the records are counted, if few blocks lie between them. It reads
-    /// nothing for an interval that covers the extent.
+    /// nothing for an interval that covers the extent, and nothing of an object store: what is not
+    /// on this machine counts by half.
     ///
     /// # Errors
     ///
     /// As [`Extent::get`].
-    pub(crate) fn share_in(&self, interval: &KeyInterval, blocks: Blocks<'_>) -> Result<Estimate> {
+    pub(crate) fn share_in(
+        self: &Arc<Self>,
+        interval: &KeyInterval,
+        blocks: Blocks<'_>,
+    ) -> Result<Estimate> {
         let meta = self.meta();
         if interval.covers(&meta.interval()) {
             return Ok(Estimate { records: meta.records, bytes: meta.raw_bytes });
+        }
+        let half = Estimate { records: meta.records / 2, bytes: meta.raw_bytes / 2 };
+        if self.missing_end().is_some() {
+            return Ok(half);
         }
         let parts = self.borrowed_parts(blocks.pinned)?;
         let entries = parts.index.entries();
@@ -67,7 +78,10 @@ impl Extent {
         }
         let mut sum = of_bytes(inside);
         for n in across {
-            sum.add(self.count_in(&parts, n, interval, blocks)?);
+            sum.add(match self.has_at_hand(&parts, n, blocks.cache) {
+                true => self.count_in(&parts, n, interval, blocks)?,
+                false => of_bytes(len(&n) / 2),
+            });
         }
         Ok(sum)
     }

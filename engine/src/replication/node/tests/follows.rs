@@ -96,8 +96,14 @@ fn a_database_that_follows_gives_out_no_row_lock() {
         assert!(error.to_string().contains("locks rows"), "{error}");
     }
     assert_eq!(reads.get(&table, "a").unwrap().as_deref(), Some(&b"b"[..]));
+    let optimistic = TxnOptions::new().isolation(Isolation::Serializable).optimistic();
+    let optimistic = shown.begin_with(optimistic).unwrap();
+    assert_eq!(optimistic.get(&table, "a").unwrap().as_deref(), Some(&b"b"[..]));
+    assert_eq!(optimistic.range(&table, ..).unwrap().count(), 1);
+    let held = optimistic.enqueue().unwrap();
     let promoted = node.promote().unwrap();
     assert_eq!(promoted.list_prepared().len(), 1);
+    drop(held);
 }
 
 /// Bug: a child of a fork that asked for the status of its parent's node could hang. Cause: the
