@@ -30,32 +30,35 @@ bool ha_terrace::is_covered()
 }
 
 /*
-  Computes virtual columns of the index out of a row. The server does not while it reads keys, nor in
-  the records by which it merges partitions.
+  Computes virtual columns out of a row. The server does not while it reads keys, nor in the records
+  by which it merges partitions. One of an index may be of others, so it computes all.
 */
-void ha_terrace::compute_virtual(uchar *record, bool unread_alone)
+void ha_terrace::compute_virtual(uchar *record)
 {
   const uint before = keyread;
+  MY_BITMAP *const read_set = table->read_set;
   keyread = MAX_KEY;
+  table->read_set = &table->s->all_set;
   table->move_fields(table->field, record, table->record[0]);
-  if (!unread_alone)
-    table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
-  table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
+  table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
   table->move_fields(table->field, table->record[0], record);
+  table->read_set = read_set;
   keyread = before;
 }
 
 /*
-  Before a row goes or changes: a row event may have fewer columns than the table, and the server
-  computes no others. Entries are found by them.
+  Before a row comes, goes or changes. A row event may lack virtual columns of the table, or give them
+  by another expression, and the server computes none, whatever it is to read. Entries are made of
+  them.
 */
 void ha_terrace::compute_unread(const uchar *record)
 {
+  const bool is_event = ha_thd()->lex->is_stmt_row_injection();
   for (Field **column = table->vfield; column && *column; column++)
     if (!(*column)->stored_in_db() &&
         ((*column)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG)) &&
-        !bitmap_is_set(table->read_set, (*column)->field_index))
-      return compute_virtual(const_cast<uchar *>(record), true);
+        (is_event || !bitmap_is_set(table->read_set, (*column)->field_index)))
+      return compute_virtual(const_cast<uchar *>(record));
 }
 
 /* Sets the columns that the entry and the row's key have. */

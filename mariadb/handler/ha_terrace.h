@@ -288,7 +288,7 @@ private:
   /* Reads from an entry of an index alone: covering.cc. */
   bool gives(const MY_BITMAP *columns) const;
   bool is_covered();
-  void compute_virtual(uchar *record, bool unread_alone = false);
+  void compute_virtual(uchar *record);
   void compute_unread(const uchar *record);
   void decode_entry(uchar *record, const Bytes &entry, const Bytes &of_row) const;
   int check_condition(const Bytes &entry, const Bytes &of_row, bool *holds);

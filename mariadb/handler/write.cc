@@ -269,6 +269,7 @@ int ha_terrace::write_row(const uchar *record)
   }
   if (error)
     return error;
+  compute_unread(record);
   Bytes key;
   if (has_primary_key())
   {
