@@ -24,6 +24,20 @@ static int refuse_own(const Bytes &name)
 
 bool is_temporary(const Bytes &name) { return name.find("/#sql-temptable-") != Bytes::npos; }
 
+/*
+  The old table of a copy may be of another engine, beside rows of its name whose definition is lost.
+  The copy would take that name. Behind a kill a recovery would drop the rows for it.
+*/
+static int refuse_lost_rows(THD *thd, const Bytes &name)
+{
+  const Bytes copied = is_copy(name) ? altered_table(thd) : Bytes();
+  if (copied.empty())
+    return 0;
+  const TABLE *old = thd->lex->query_tables->table;
+  return old && old->file->partition_ht() != terrace_hton && has_any(copied) ? fail_as_taken(copied)
+                                                                             : 0;
+}
+
 /* An opening gives each partition what the definition says of the table: its own would be lost. */
 static int refuse_attributes_of_partitions(THD *thd, const TABLE *form)
 {
@@ -48,6 +62,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   if (int error = refuse_attributes_of_partitions(thd, form))
     return error;
   if (int error = refuse_own(name_of(name)))
+    return error;
+  if (int error = refuse_lost_rows(thd, name_of(name)))
     return error;
   if (info->data_file_name || info->index_file_name)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,

@@ -36,6 +36,7 @@ bool keeps_lost(const Bytes &table)
 
 int fail_as_taken(const Bytes &table)
 {
+  YIELD("lost");
   const Bytes why = "there is a table " + table + " already, and its definition is lost";
   return fail_with(why.c_str());
 }
@@ -73,7 +74,6 @@ void refuse_lost_name(THD *thd)
     if (has_definition(name) ||
         (!library_has(name) && (!has_list(name) || partitions_of(name).empty())))
       continue;
-    YIELD("lost");
     tell(fail_as_taken(name));
     return;
   }
