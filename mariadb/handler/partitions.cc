@@ -107,9 +107,10 @@ int drop_each(const std::vector<Bytes> &names)
 
 int drop_partitions_of(const Bytes &table)
 {
-  // A recovery may end an ALTER TABLE that has put a partitioned table in the place of this one.
+  // A recovery may end an ALTER TABLE that has put a partitioned table in the place of this one. The
+  // list is durable before the first partition. Those without one may be of a lost table.
   if (is_recovering())
-    return note_drop(table);
+    return is_hidden(table) || has_list(table) ? note_drop(table) : HA_ERR_NO_SUCH_TABLE;
   const std::vector<Bytes> names = partitions_of(table);
   if (names.empty() || has_definition(table))
     return HA_ERR_NO_SUCH_TABLE;

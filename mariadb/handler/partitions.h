@@ -6,6 +6,7 @@
   alone, so after a kill its recovery does not do all of this:
 
   - CREATE: it drops the table by its name, which no table of the library has, and leaves the list.
+    Where there is none, the partitions stay.
   - DROP: the list goes first. The recovery finds none, so it drops no partition.
   - RENAME: the list goes last. The recovery finds none under the new name, so it renames no
     partition back (renames.h does).
