@@ -11,8 +11,10 @@
 //!
 //! 1. Events are delivered in the order in which they were numbered.
 //! 2. The thread ends after the closing has asked it to, once the queue is empty.
-//! 3. A thread never waits for its own end: the function may close the database.
+//! 3. A user's call of `Database::close` alone waits for the function, and none that the function
+//!    makes: it may close this database, or another one.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +24,7 @@ use super::error::{Damage, Error, ErrorKind, Result};
 use crate::mvcc::Clock;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
-use crate::os::thread::{Builder, JoinHandle};
+use crate::os::thread::Builder;
 
 /// Declares the kinds of events. Each has the three fields that all of them have.
 macro_rules! events {
@@ -315,7 +317,13 @@ struct QueueState {
     /// Events that were left out since the last one that fitted.
     dropped: u64,
     is_closed: bool,
-    thread: Option<JoinHandle<()>>,
+    /// Whether the thread is there.
+    runs: bool,
+}
+
+thread_local! {
+    /// Whether this is a thread that tells somebody of events.
+    static TELLS: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Events {
@@ -365,28 +373,33 @@ impl Events {
     /// Starts the thread that calls the function.
     pub(crate) fn start(&self) -> Result<()> {
         let Some(queue) = &self.0 else { return Ok(()) };
+        queue.state.lock().runs = true;
         let runs = Arc::clone(queue);
         let thread = Builder::new().name("terrace-events".into()).spawn(move || runs.run());
-        queue.state.lock().thread = Some(thread.map_err(|error| {
+        thread.map(drop).map_err(|error| {
+            queue.state.lock().runs = false;
             Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
-        })?);
-        Ok(())
+        })
     }
 
-    /// Has what waits delivered, and the last event, which always fits. Then the thread ends
-    /// (invariant 3).
+    /// Sends the last event, which always fits. The thread ends behind it.
     pub(crate) fn stop(&self, last: impl FnOnce() -> ClosedInfo) {
         let Some(queue) = &self.0 else { return };
         let last = last().into();
         let mut state = queue.state.lock();
         queue.push(&mut state, last);
         state.is_closed = true;
-        let thread = state.thread.take();
         drop(state);
-        queue.changed.notify_one();
-        let own = std::thread::current().id();
-        let other = thread.filter(|thread| thread.thread().id() != own);
-        other.into_iter().for_each(|thread| thread.join().unwrap_or(()));
+        queue.changed.notify_all();
+    }
+
+    /// Waits until all events of a database that was closed are told (invariant 3).
+    pub(crate) fn wait(&self) {
+        let Some(queue) = self.0.as_ref().filter(|_| !TELLS.get()) else { return };
+        let mut state = queue.state.lock();
+        while state.is_closed && state.runs {
+            queue.changed.wait(&mut state);
+        }
     }
 }
 
@@ -414,10 +427,13 @@ impl EventQueue {
 
     /// The body of the thread.
     fn run(&self) {
+        TELLS.set(true);
         while let Some(event) = self.next() {
             // A panic of the function is not ours to pass on.
             catch_unwind(AssertUnwindSafe(|| (self.tell)(&event))).unwrap_or(());
         }
+        self.state.lock().runs = false;
+        self.changed.notify_all();
     }
 
     /// The next event; `None` when the thread is to end (invariant 2).

@@ -222,8 +222,8 @@ impl Instance {
         let done = done.as_ref().map_or_else(|error| Err(error.again()), |()| Ok(()));
         drop(closed);
         if is_first {
-            // A waker may close the database too, on such a thread, and so may who is told of
-            // events: it waits for this closing, and this one for it from here on alone.
+            // A waker may close the database too, on such a thread: it waits for this closing, and
+            // this one for it from here on alone.
             shared.awaited.stop();
             let events = &self.engine.options.events;
             let error = || done.as_ref().err().map(ToString::to_string);

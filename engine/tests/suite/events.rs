@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+use std::collections::BTreeSet;
 use std::mem::discriminant;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::cuts::{KINDS, PATH, options};
@@ -284,6 +285,43 @@ fn who_is_told_may_close_the_database() {
         let all: Vec<Event> = told.try_iter().collect();
         assert!(matches!(all[..], [Event::Opened(_), .., Event::Closed(_)]), "{all:?}");
     }
+}
+
+/// Bug: two databases of which each closed the other where it was told waited for ever. Cause: a
+/// closing waited for the thread that tells, from such a thread too. Fix: `Database::close` alone
+/// waits, and not where it is called by who is told.
+#[test]
+fn databases_may_close_each_other_where_they_are_told() {
+    let lent = [Lent::default(), Lent::default()];
+    let (both, (tell, told)) = (Arc::new(Barrier::new(2)), mpsc::channel());
+    let open = |n: usize| {
+        let (other, both, tell) = (Arc::clone(&lent[1 - n]), Arc::clone(&both), tell.clone());
+        let options = small().on_event(move |event| match event {
+            Event::Drain(_) => {
+                let other = other.lock().unwrap().take();
+                if let Some(other) = other {
+                    both.wait();
+                    other.close().unwrap();
+                }
+            }
+            Event::Closed(_) => tell.send(n).unwrap(),
+            _ => {}
+        });
+        options.open(["a", "b"][n]).unwrap()
+    };
+    let dbs = [open(0), open(1)];
+    for (lent, db) in lent.iter().zip(&dbs) {
+        *lent.lock().unwrap() = Some(db.clone());
+    }
+    for db in &dbs {
+        let table = db.table("t").unwrap();
+        table.put("k", "v").unwrap();
+        // The second one may be closed before it has ended.
+        drop(db.compact_range(&table, ..));
+    }
+    drop(dbs);
+    let closed: BTreeSet<usize> = (0..2).map(|_| told.recv_timeout(LONG).unwrap()).collect();
+    assert_eq!(closed.len(), 2);
 }
 
 /// What was told of one kind.
