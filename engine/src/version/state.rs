@@ -100,12 +100,12 @@ impl<E: Described> State<E> {
         draft.finish()
     }
 
-    /// The state that edits make of an empty one, in time that is linear in their operations. The
-    /// invariants of whole levels hold at their end; those of single operations behind each.
+    /// The state that edits make of an empty one. It makes levels once, and their invariants hold at
+    /// the end; those of single operations hold behind each.
     ///
     /// # Errors
     ///
-    /// What is broken, with the number of the edit among these.
+    /// What is broken, with the number of the edit among these: the last one, if a level is.
     pub(super) fn replayed<'a>(
         edits: impl Iterator<Item = &'a Edit<E>>,
     ) -> Result<State<E>, (usize, Broken)>
@@ -382,6 +382,10 @@ impl<E: Described> Draft<E> {
         let count = self.table(id)?.version.levels.len() as u8;
         for level in 1..=count {
             let extents = std::mem::take(self.level(id, level)?);
+            self.levels.remove(&(id, level));
+            if let Some(places) = &mut self.places {
+                extents.iter().for_each(|one| _ = places.remove(&(id, level, one.meta().id)));
+            }
             self.removed.extend(extents);
         }
         let runs = std::mem::take(&mut self.version(id)?.runs);
@@ -390,7 +394,6 @@ impl<E: Described> Draft<E> {
         for extents in runs.iter().map(|run| &run.extents).chain(&pending) {
             self.removed.extend(extents.extents().iter().cloned());
         }
-        self.levels.retain(|(table, _), _| *table != id);
         if let Some(table) = self.state.tables.remove(&id) {
             self.state.names.remove(&table.name);
         }
