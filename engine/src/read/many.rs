@@ -17,6 +17,7 @@ use super::get::Lookup;
 use super::{AsOf, find};
 use crate::base::error::Result;
 use crate::base::record::{ComingValues, Lsn, Reference, SeparatedValue};
+use crate::memtable::Record;
 use crate::read::view::PinnedView;
 use crate::sstable::{BlockCache, ComingPart, Fetched, MissingPart};
 use crate::version::MAX_LEVELS;
@@ -130,8 +131,9 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
         let mut ask = |part: MissingPart| drop(missing.0.insert(part.place(), part));
         let mut version = view.newest_in_memory(key, at)?;
         let in_memory = version.as_ref().map(|record| record.seq);
-        // Operands go on with what is older.
-        while let Some(open) = version.as_ref().filter(|record| record.entry().is_open_merge()) {
+        // Operands go on with what is older, which only its value needs.
+        let is_open = |record: &&Record<'_>| since == 0 && record.entry().is_open_merge();
+        while let Some(open) = version.as_ref().filter(is_open) {
             version = view.newest_in_memory(key, open.seq - 1)?;
         }
         if version.is_none() {

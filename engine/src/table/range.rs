@@ -284,7 +284,8 @@ impl Range {
                 }
                 done => {
                     self.follows = false;
-                    return done?.fetch().map_err(|e| e.in_table(|| self.core.name()));
+                    let rows = done?.fetch().inspect_err(|e| self.shared.events.damage(e));
+                    return rows.map_err(|e| e.in_table(|| self.core.name()));
                 }
             }
         }

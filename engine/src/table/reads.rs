@@ -375,7 +375,8 @@ impl TableReader<'_> {
 
     /// The values of look-ups, of which those that are far are read now.
     pub(crate) fn values_of(self, found: Lookups) -> Result<Vec<Option<Bytes>>> {
-        found.into_values().map_err(|e| e.in_table(|| self.slot.core().name()))
+        let values = found.into_values().inspect_err(|e| self.shared.events.damage(e));
+        values.map_err(|e| e.in_table(|| self.slot.core().name()))
     }
 
     /// Whether a look-up may need something of an object store.

@@ -253,8 +253,8 @@ impl Shared {
         }
         let mut found = Lookups::with_capacity(1);
         found.add(self.read(core, snapshot, |view, at| read::find(view, key, at))?);
-        let values = found.into_values().map_err(|e| e.in_table(|| core.name()));
-        Ok(values?.pop().flatten())
+        let values = found.into_values().inspect_err(|e| self.events.damage(e));
+        Ok(values.map_err(|e| e.in_table(|| core.name()))?.pop().flatten())
     }
 
     fn read_view<T>(

@@ -19,7 +19,7 @@ use crate::base::error::Result;
 use crate::base::record::Lsn;
 use crate::mvcc::KeyInterval;
 use crate::read::KeyRange;
-use crate::table::{Keep, KeyIter, Range, ValueIter};
+use crate::table::{Keep, KeyIter, Range, TableReader, ValueIter};
 
 /// A key with its value.
 pub(super) type Row = (Bytes, Bytes);
@@ -207,10 +207,13 @@ impl TxnRange {
 
     /// Locks a row, and reads it then; none if another owner has it.
     fn lock(&self, running: &mut Running, key: &[u8]) -> Result<Option<Bytes>> {
-        match running.own_if_free(&self.inner, self.table, key)? {
-            true => running.read(&self.inner, self.table, key),
-            false => Ok(None),
+        if !running.own_if_free(&self.inner, self.table, key)? {
+            return Ok(None);
         }
+        let (shared, slot) = (&self.inner.shared, &running.tables[self.table].slot);
+        let snapshot = running.snapshot.as_deref();
+        let _fetched = TableReader { shared, slot, snapshot }.fetch(&[key])?;
+        running.read(&self.inner, self.table, key)
     }
 
     /// The next row from `end`, inside of a call of its transaction.

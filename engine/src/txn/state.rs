@@ -271,8 +271,13 @@ impl Inner {
     pub(super) fn roll_back(&self) {
         let mut state = match self.state.try_lock() {
             Some(state) => state,
-            // The call may be the one that needs the operator, and ends it then.
-            None if operator::is_running() => return self.killed.store(true, Ordering::Release),
+            // The call may be the one that needs the operator, and ends it then, unless it has
+            // looked already.
+            None if operator::is_running() => {
+                self.killed.swap(true, Ordering::AcqRel);
+                let Some(state) = self.state.try_lock() else { return };
+                state
+            }
             None => {
                 let _waits = self.shared.locks.wait_for_call(self.id);
                 self.state.lock()
@@ -469,7 +474,8 @@ impl Running {
             return Ok(own);
         }
         self.about_to_read(inner, table, key)?;
-        self.look_up(inner, table, |view, at| read::get(view, key, at))
+        let at = self.read_at(inner, table)?;
+        inner.shared.get(&self.tables[table].pinned.core, at, key)
     }
 
     /// Whether it wrote a key.
@@ -498,13 +504,17 @@ impl Running {
         table: usize,
         read: impl Fn(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
-        let used = &self.tables[table];
+        let at = self.read_at(inner, table)?;
+        inner.shared.read(&self.tables[table].pinned.core, at, read)
+    }
+
+    /// What it reads a table as of; `None` is now.
+    fn read_at(&self, inner: &Inner, table: usize) -> Result<Option<&Registered>> {
         if let Some(view) = &self.view {
             inner.shared.committer.wait_until_visible(view.lsn())?;
-            used.slot.check_not_emptied_since(view.lsn())?;
+            self.tables[table].slot.check_not_emptied_since(view.lsn())?;
         }
-        let at = self.view.as_deref().or(self.snapshot.as_deref());
-        inner.shared.read(&used.pinned.core, at, read)
+        Ok(self.view.as_deref().or(self.snapshot.as_deref()))
     }
 
     /// As [`Running::get`], with all that it needs locked already.
