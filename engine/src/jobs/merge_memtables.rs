@@ -90,7 +90,8 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
         change.round.low = change.round.low.max(oldest);
     }
     let superseded = match level0.ingest(&memtable, &keep) {
-        Err(error) if error.kind() == ErrorKind::Full => return no_room(ctx, error),
+        // Nothing was done: of a shortage of the system the job is made again.
+        Err(error) if error.may_pass() => return no_room(ctx, error),
         ingested => ingested.inspect_err(|error| ctx.shared.stop_because(&error.to_string()))?,
     };
     change.apply(|view| {

@@ -21,7 +21,7 @@ use super::versions::Versions;
 use super::versions::{Keep, NewerRecord, Superseded};
 use super::walk::Walk;
 use super::{LiveCount, Released, Size};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId, slice};
 use crate::memtable::{Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, pin};
@@ -234,7 +234,7 @@ impl GlobalIndex {
             behind = Some(last.key);
             for versions in some.chunk_by(|(_, a), (_, b)| a.key == b.key) {
                 if let Err(error) = self.ingest_key(versions, keep, &mut superseded) {
-                    if error.kind() == ErrorKind::Full {
+                    if error.may_pass() {
                         self.take_back(memtable, versions[0].1.key)?;
                     }
                     return Err(error);

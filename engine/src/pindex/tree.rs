@@ -32,7 +32,7 @@ use std::sync::Arc;
 use super::keys::Place;
 use super::node::{Live, Node, SLOTS, Slot, id_at};
 use super::nodes::{Attempt, Nodes, Root, Stop};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::options::Failpoint;
 use crate::memtable::Version;
 use crate::os::sync::optimistic::Patience;
@@ -194,7 +194,7 @@ impl Tree {
             Inserted::Split => {
                 match self.persist(|| self.adopt(sought, 1)) {
                     // The parent learns of it when there is room (invariant 2).
-                    Err(error) if error.kind() != ErrorKind::Full => Err(error),
+                    Err(error) if !error.may_pass() => Err(error),
                     _ => Ok(None),
                 }
             }

@@ -277,12 +277,16 @@ impl Shared {
     /// Prepares operands to be written: counts those that lie in memory already, and merges them
     /// first where they are many.
     pub(crate) fn merge_deep_rows(&self, batch: &mut TableBatch) -> Result<()> {
+        let mut usual = None;
         for place in batch.merges() {
             let (target, key) = batch.row(place);
             let below = self.operands_in_memory(target, key)?;
             let is_merged = match below {
-                // No record counts further.
-                u8::MAX => self.merge_row(target, key, Patience::usual())?,
+                // No record counts further. All rows have the same deadline.
+                u8::MAX => {
+                    let patience = *usual.get_or_insert_with(Patience::usual);
+                    self.merge_row(target, key, patience)?
+                }
                 n if n > 0 && n.is_multiple_of(MOST_IN_A_ROW) => {
                     self.merge_row(target, key, Patience::None)?
                 }

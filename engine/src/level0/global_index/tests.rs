@@ -1,6 +1,7 @@
 //! A persistent index without space.
 
 use super::*;
+use crate::base::error::ErrorKind;
 use crate::base::record::{Kind, LSN_MAX};
 use crate::memtable::{encode_record, set_seq};
 use crate::pindex::forest::Forest;
