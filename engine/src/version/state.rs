@@ -100,8 +100,8 @@ impl<E: Described> State<E> {
         draft.finish()
     }
 
-    /// The state that edits make of an empty one. It makes levels once, and their invariants hold at
-    /// the end; those of single operations hold behind each.
+    /// The state that edits make of an empty one. It makes levels once, and their invariants hold
+    /// at the end; those of single operations hold behind each.
     ///
     /// # Errors
     ///
