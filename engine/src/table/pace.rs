@@ -100,8 +100,11 @@ impl Pace {
             nanos_per_kib == 0 || !reason.is_empty(),
             "writers that are slowed down are told why"
         );
-        if self.delay.swap(nanos_per_kib, Ordering::Relaxed) != nanos_per_kib {
-            self.state.lock().reason = reason;
+        if self.delay() != nanos_per_kib {
+            let mut state = self.state.lock();
+            // Who is about to wait sees both or none.
+            state.reason = reason;
+            self.delay.store(nanos_per_kib, Ordering::Relaxed);
         }
         if self.events.is_on() {
             self.end_stall(nanos_per_kib);
@@ -212,15 +215,14 @@ impl Pace {
         };
         if until > now + AHEAD {
             let mut state = self.state.lock();
-            let reason = state.reason;
-            self.begin_wait(&mut state, reason, (delay, bytes));
-            let end = self.began + until;
+            let (reason, end) = (state.reason, self.began + until);
             // Relief ends the wait early.
-            while self.delay() != 0
-                && !state.is_closed
-                && !self.changed.wait_until(&mut state, end).timed_out()
-            {}
-            state.waiting -= 1;
+            let is_slowed = |state: &State| self.delay() != 0 && !state.is_closed;
+            if is_slowed(&state) {
+                self.begin_wait(&mut state, reason, (delay, bytes));
+                while is_slowed(&state) && !self.changed.wait_until(&mut state, end).timed_out() {}
+                state.waiting -= 1;
+            }
             let is_closed = state.is_closed;
             drop(state);
             let waited = time::since(self.began) - now;
