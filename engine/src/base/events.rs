@@ -393,11 +393,12 @@ impl Events {
         queue.changed.notify_all();
     }
 
-    /// Waits until all events of a database that was closed are told (invariant 3).
+    /// Waits until all events of a database are told that is closed, or is being closed by another
+    /// thread (invariant 3).
     pub(crate) fn wait(&self) {
         let Some(queue) = self.0.as_ref().filter(|_| !TELLS.get()) else { return };
         let mut state = queue.state.lock();
-        while state.is_closed && state.runs {
+        while state.runs {
             queue.changed.wait(&mut state);
         }
     }

@@ -278,14 +278,7 @@ impl Database {
     /// `Invalid` inside of a merge operator, or of a closure that a value is lent to. `Unavailable`
     /// when the last sync failed or the database was poisoned before; it is closed all the same.
     pub fn close(self) -> Result<()> {
-        if self.inner.shared.follows {
-            return Ok(());
-        }
-        let closed = self.inner.close();
-        if !self.is_forked() {
-            self.inner.options.events.wait();
-        }
-        closed
+        if self.inner.shared.follows { Ok(()) } else { self.inner.close_and_tell() }
     }
 }
 

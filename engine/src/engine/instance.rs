@@ -232,6 +232,17 @@ impl Instance {
         done
     }
 
+    /// As [`Instance::close`], for a user: also waits until all events are told.
+    pub(crate) fn close_and_tell(&self) -> Result<()> {
+        if self.engine.shared.fork.is_forked() {
+            return self.close();
+        }
+        self.check_closable()?;
+        let closed = self.close();
+        self.engine.options.events.wait();
+        closed
+    }
+
     fn check_closable(&self) -> Result<()> {
         check_closing(self.engine.shared.gate.is_inside())
     }
