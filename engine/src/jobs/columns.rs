@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::{DrainedBytes, JobContext};
-use super::ops::{DrainedRows, added, edit_is_of, install};
+use super::ops::{AddedExtents, DrainedRows, edit_is_of, install};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::events::DrainInfo;
 use crate::base::options::Failpoint;
@@ -41,13 +41,18 @@ impl Drained<'_> {
     fn added(&self) -> u64 {
         let len = |extent: &Arc<Extent>| u64::from(extent.meta().location.len);
         let gone: u64 = self.done.replaced.iter().map(len).sum();
-        added(&self.done.edit).1.saturating_sub(gone)
+        AddedExtents::of(&self.done.edit).bytes.saturating_sub(gone)
     }
 
     fn info(&self) -> DrainInfo {
-        let (extents_out, bytes_out) = added(&self.done.edit);
-        let (table, level0_bytes) = (self.table.name(), self.plan.level0_bytes);
-        DrainInfo { table, level0_bytes, extents_out, bytes_out, ..DrainInfo::default() }
+        let added = AddedExtents::of(&self.done.edit);
+        DrainInfo {
+            table: self.table.name(),
+            level0_bytes: self.plan.level0_bytes,
+            extents_out: added.count,
+            bytes_out: added.bytes,
+            ..DrainInfo::default()
+        }
     }
 
     /// Extents of runs that it uses up.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::claims::Claim;
 use super::context::{JobContext, Outcome};
 use super::manual::ManualCompaction;
-use super::ops::{added, edit_is_of, install};
+use super::ops::{AddedExtents, edit_is_of, install};
 use super::table_index::Rest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::CompactionInfo;
@@ -48,12 +48,12 @@ pub(crate) struct Plan<'a> {
 struct Installed {
     /// Extents that moved down beside.
     moved: u64,
-    /// Extents that were written, and their bytes.
-    written: (u64, u64),
+    /// Extents that were written.
+    written: AddedExtents,
 }
 
 impl Plan<'_> {
-    fn info(&self, &Installed { moved, written }: &Installed) -> CompactionInfo {
+    fn info(&self, Installed { moved, written }: &Installed) -> CompactionInfo {
         let choice = &self.choice;
         let top = choice.inputs.iter().map(|(n, _)| *n).min().unwrap_or(choice.to);
         let reason = match choice {
@@ -72,9 +72,9 @@ impl Plan<'_> {
             is_move: choice.is_move,
             extents_in: (choice.extents().count() + choice.overlap.len()) as u64,
             bytes_in: down + again,
-            extents_out: written.0,
-            bytes_out: written.1,
-            extents_moved: moved,
+            extents_out: written.count,
+            bytes_out: written.bytes,
+            extents_moved: *moved,
             ..CompactionInfo::default()
         }
     }
@@ -290,7 +290,8 @@ impl Compact {
         let version = Arc::clone(&table.view().version);
         let busy = ctx.claims.but(claim);
         let moving = compaction::trivial_moves(&version, choice, &busy).ops;
-        let installed = Installed { moved: moving.len() as u64, written: added(&done.edit) };
+        let installed =
+            Installed { moved: moving.len() as u64, written: AddedExtents::of(&done.edit) };
         done.edit.ops.extend(moving);
         debug_assert!(edit_is_of(&done.edit, table.id()), "a compaction changes its own table");
         let versions =

@@ -104,13 +104,23 @@ pub(super) fn remove_extents(
     Ok(())
 }
 
-/// How many extents an edit adds, and their bytes.
-pub(super) fn added(edit: &Edit) -> (u64, u64) {
-    let added = edit.ops.iter().filter_map(|op| match op {
-        Op::AddExtent { extent, .. } => Some(u64::from(extent.meta().location.len)),
-        _ => None,
-    });
-    added.fold((0, 0), |(extents, bytes), len| (extents + 1, bytes + len))
+/// Extents that an edit adds.
+pub(super) struct AddedExtents {
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+}
+
+impl AddedExtents {
+    pub(super) fn of(edit: &Edit) -> AddedExtents {
+        let mut added = AddedExtents { count: 0, bytes: 0 };
+        for op in &edit.ops {
+            if let Op::AddExtent { extent, .. } = op {
+                added.count += 1;
+                added.bytes += u64::from(extent.meta().location.len);
+            }
+        }
+        added
+    }
 }
 
 /// Drops superseded versions once every reader has a view that can do without; their bytes.

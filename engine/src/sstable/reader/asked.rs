@@ -97,11 +97,9 @@ impl Extent {
             None => self.borrowed_parts(blocks.pinned)?,
         };
         let Some(n) = parts.block_with(key, at) else { return Ok(LookUpStep::Passes) };
-        let (id, offset) = (self.meta.id, parts.index.entries()[n].offset);
-        let is_below = || blocks.cache.below().is_some_and(|below| below.get(id, offset).is_some());
         let block = match self.swips(&parts.index).peek(n).or_else(|| self.fetched(n)) {
             Some(block) => Borrowed::Own(block),
-            None if is_object && !is_below() => return asks(Some(n)),
+            None if !self.has_at_hand(&parts, n, blocks.cache) => return asks(Some(n)),
             None => self.block(&parts, n, blocks)?,
         };
         let found = block.find(key, at).map_err(|_| self.bad_entry(&parts, n))?;
