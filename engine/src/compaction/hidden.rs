@@ -176,6 +176,7 @@ fn pick_dead<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<
     refers.sort_by_key(|(rank, ..)| *rank);
     refers.into_iter().find_map(|(rank, n, extent)| {
         let choice = |collects| rewrite(version, n, extent, collects);
+        // A list of all that it empties costs more than the question.
         let may_be = now.allows(&choice(BTreeSet::from([dead[rank]])), version);
         let choice = may_be.then(|| choice(collected(extent, dead[rank], &dead)))?;
         now.allows(&choice, version).then_some(choice)

@@ -333,7 +333,7 @@ impl LockManager {
             let owner = waiter.request.owner;
             // The observer may take locks of its own.
             let blockers = self.graph.lock().blockers(owner);
-            // Behind a panic that went on from here nobody would end the wait.
+            // A panic that left this call would leave a waiter that nobody ends.
             catch_unwind(AssertUnwindSafe(|| tell(owner, &blockers))).unwrap_or(());
         }
         let outcome = self.outcome(waiter, deadline);

@@ -14,8 +14,8 @@ pub(super) struct Used {
     pub(super) pinned: Arc<Pinned>,
     /// Where pops from each end go on. They hold the transaction, which drops them as it ends.
     pub(super) pops: [Option<Box<TxnRange>>; 2],
-    /// Ranges that were compared with the snapshot while checks were owed. Nobody has changed them
-    /// since: they are locked.
+    /// Ranges that the transaction compared with its snapshot while it owed checks. Its locks keep
+    /// others from changing them.
     pub(super) checked: IntervalSet,
 }
 

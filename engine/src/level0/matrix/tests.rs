@@ -367,7 +367,7 @@ fn a_walk_down_looks_once_at_what_is_gone() {
 }
 
 /// Bug: an opening took time in the square of the pages of a row table that were drained. Cause:
-/// the spans of all pages were made anew for each of them. Fix: they are made once.
+/// it made the spans of all pages again for each page. Fix: it makes them once.
 #[test]
 fn an_opening_makes_the_spans_of_a_row_table_once() {
     let (mut world, mut drained) = (World::new(), DrainedMap::default());

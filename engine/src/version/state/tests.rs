@@ -298,8 +298,7 @@ fn an_edit_of_many_extents_looks_at_each_a_few_times() {
 }
 
 /// Bug: an opening took time in the product of a table's extents and the edits behind the last
-/// checkpoint. Cause: each edit made whole levels anew and looked at all of them. Fix: a replay
-/// makes them once.
+/// checkpoint. Cause: a replay built each level again at each edit. Fix: it builds a level once.
 #[test]
 fn a_replay_looks_at_each_extent_a_few_times() {
     let create = Op::CreateTable { table: 1, created_lsn: 4, name: "t".into() };
