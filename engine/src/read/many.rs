@@ -130,7 +130,6 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
     for key in keys.iter().map(AsRef::as_ref) {
         let mut ask = |part: MissingPart| drop(missing.0.insert(part.place(), part));
         let mut version = view.newest_in_memory(key, at)?;
-        let in_memory = version.as_ref().map(|record| record.seq);
         // Operands go on with what is older, which only its value needs.
         let is_open = |record: &&Record<'_>| since == 0 && record.entry().is_open_merge();
         while let Some(open) = version.as_ref().filter(is_open) {
@@ -139,9 +138,10 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
         if version.is_none() {
             view.version.ask(key, (since, at), (view.blocks, keys.len() > 1), &mut ask)?;
         }
-        // A range tombstone in an object may hide what is found, wherever that is.
-        let over =
-            ranges.iter().flat_map(|r| r.missing_over(key, in_memory.unwrap_or(0).max(since)));
+        // A range tombstone in an object may hide what is found, wherever that is: also what
+        // operands go on with.
+        let found = version.map_or(0, |record| record.seq);
+        let over = ranges.iter().flat_map(|r| r.missing_over(key, found.max(since)));
         over.for_each(&mut ask);
     }
     Ok(missing)

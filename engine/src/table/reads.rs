@@ -400,7 +400,8 @@ impl TableReader<'_> {
             return Ok(Fetched::default());
         }
         let missing = || self.read(|view, _| read::missing(view, &[key], (since, LSN_MAX)));
-        read::fetch(&self.shared.cache, &mut AskedParts::default(), missing)
+        let fetched = read::fetch(&self.shared.cache, &mut AskedParts::default(), missing);
+        fetched.inspect_err(|e| self.shared.events.damage(e))
     }
 
     /// The same, beside what was asked for before.
@@ -412,7 +413,8 @@ impl TableReader<'_> {
         if !self.has_objects() {
             return Ok(Fetched::default());
         }
-        read::fetch(&self.shared.cache, before, || self.missing(keys))
+        let fetched = read::fetch(&self.shared.cache, before, || self.missing(keys));
+        fetched.inspect_err(|e| self.shared.events.damage(e))
     }
 
     /// Asks for what look-ups of all of these keys need, if they are looked up some at a time.

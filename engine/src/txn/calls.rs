@@ -4,11 +4,12 @@ use bytes::Bytes;
 
 use super::spilled::Write;
 use super::state::Running;
+use super::transaction::unless_truncated;
 use super::{Transaction, TxnRange};
 use crate::base::error::Result;
 use crate::locks::Mode;
 use crate::read::{self, KeyBounds, KeyRange, Lookups};
-use crate::table::{ReadTables, Table};
+use crate::table::{ReadTables, Table, TableReader};
 
 impl Transaction {
     /// Whether `table` has `key`.
@@ -32,11 +33,13 @@ impl Transaction {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let (mut values, reader) = (Vec::with_capacity(keys.len()), table.reader());
+        let mut values = Vec::with_capacity(keys.len());
+        let moment = self.on(table, |running, _| Ok(running.moment()))?;
+        let reader = TableReader { snapshot: moment.as_deref(), ..table.reader() };
         for all in read::together(&keys) {
-            let mut asked = reader.ask_ahead(all)?;
+            let mut asked = unless_truncated(reader.ask_ahead(all))?;
             for some in reader.side_by_side(all) {
-                let _brought = reader.fetch_beside(some, &mut asked)?;
+                let _brought = unless_truncated(reader.fetch_beside(some, &mut asked))?;
                 values.extend(reader.values_of(self.find_some(table, some)?)?);
             }
         }
@@ -64,7 +67,19 @@ impl Transaction {
         table: &Table,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
-        keys.into_iter().map(|key| self.get_for_update(table, key)).collect()
+        let keys: Vec<K> = keys.into_iter().collect();
+        let mut values = Vec::with_capacity(keys.len());
+        let moment = self.on(table, |running, _| Ok(running.moment_of_locked()))?;
+        let reader = TableReader { snapshot: moment.as_deref(), ..table.reader() };
+        for all in read::together(&keys) {
+            let mut asked = unless_truncated(reader.ask_ahead(all))?;
+            for some in reader.side_by_side(all) {
+                let _brought = unless_truncated(reader.fetch_beside(some, &mut asked))?;
+                let locked = some.iter().map(|key| self.get_for_update(table, key));
+                values.extend(locked.collect::<Result<Vec<_>>>()?);
+            }
+        }
+        Ok(values)
     }
 
     /// All rows of `table`. As [`Transaction::range`].
@@ -283,7 +298,7 @@ impl Transaction {
         key: &[u8],
         decide: impl FnOnce(Option<&[u8]>) -> Option<Write>,
     ) -> Result<bool> {
-        let _brought = self.fetch(table, key)?;
+        let _brought = self.fetch(table, key, Running::moment_of_locked)?;
         self.on(table, |running, at| {
             running.own(self.inner(), (at, key), Mode::Exclusive)?;
             let old = running.read(self.inner(), at, key)?;

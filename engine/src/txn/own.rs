@@ -250,6 +250,7 @@ impl Running {
         }
         let (mut rest, cache, ahead) = (range.clone(), &inner.shared.cache, ReadAhead::for_user());
         loop {
+            inner.check_call()?;
             let looked = ahead.read_apart_from_waits(cache, || {
                 inner.shared.read(core, Some(snapshot), |view, _| {
                     read::find_change(&view, (cache, &ahead), &rest, since)

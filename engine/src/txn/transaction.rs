@@ -20,7 +20,7 @@ use crate::os::sync::atomic::Ordering;
 use crate::os::with_deadline;
 use crate::read::{KeyBounds, KeyRange};
 use crate::sstable::Fetched;
-use crate::table::{Keep, PendingCommit, Range, Shared, Table};
+use crate::table::{Keep, PendingCommit, Range, Shared, Table, TableReader};
 
 /// Reads and writes that become visible and durable together, or not at all.
 ///
@@ -83,7 +83,7 @@ impl Transaction {
     /// of [`Transaction::get_for_update`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let _brought = self.fetch(table, key)?;
+        let _brought = self.fetch(table, key, Running::moment)?;
         self.on(table, |running, at| running.get(&self.inner, at, key))
     }
 
@@ -97,7 +97,7 @@ impl Transaction {
     /// - otherwise as [`Transaction::get`].
     pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let _brought = self.fetch(table, key)?;
+        let _brought = self.fetch(table, key, Running::moment_of_locked)?;
         self.on(table, |running, at| {
             running.own(&self.inner, (at, key), Mode::Exclusive)?;
             running.read(&self.inner, at, key)
@@ -444,16 +444,27 @@ impl Transaction {
         &self.inner
     }
 
-    /// Brings what a look-up of a key needs of an object store, unless this transaction wrote it.
-    pub(super) fn fetch(&self, table: &Table, key: &[u8]) -> Result<Fetched> {
+    /// Brings what a look-up of a key as of a moment needs of an object store, unless this
+    /// transaction wrote it.
+    pub(super) fn fetch(
+        &self,
+        table: &Table,
+        key: &[u8],
+        moment: impl Fn(&Running) -> Option<Arc<Registered>>,
+    ) -> Result<Fetched> {
         if !table.reader().is_remote()? {
             return Ok(Fetched::default());
         }
-        let has_written = |running: &mut Running, at| running.has_written(&self.inner, at, key);
-        if self.on(table, has_written)? {
-            Ok(Fetched::default())
-        } else {
-            table.reader().fetch(&[key])
+        let unwritten = |running: &mut Running, at| {
+            let is_written = running.has_written(&self.inner, at, key)?;
+            Ok((!is_written).then(|| moment(running)))
+        };
+        match self.on(table, unwritten)? {
+            Some(moment) => {
+                let reader = TableReader { snapshot: moment.as_deref(), ..table.reader() };
+                unless_truncated(reader.fetch(&[key]))
+            }
+            None => Ok(Fetched::default()),
         }
     }
 
@@ -467,6 +478,14 @@ impl Transaction {
             let at = running.table(&self.inner, table)?;
             f(running, at)
         })
+    }
+}
+
+/// What was brought. Of a truncation the read itself tells, inside of the transaction.
+pub(super) fn unless_truncated<T: Default>(brought: Result<T>) -> Result<T> {
+    match brought {
+        Err(error) if error.is_truncated() => Ok(T::default()),
+        brought => brought,
     }
 }
 

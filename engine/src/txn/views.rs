@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::state::Running;
 use super::{Isolation, Transaction, TxnRange};
 use crate::base::error::{Error, Result};
 use crate::locks::Mode;
@@ -105,7 +106,7 @@ impl Transaction {
     /// As [`Transaction::get_for_update`].
     pub fn get_for_share(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let _brought = self.fetch(table, key)?;
+        let _brought = self.fetch(table, key, Running::moment_of_locked)?;
         self.on(table, |running, at| {
             running.own(self.inner(), (at, key), Mode::Shared)?;
             running.read(self.inner(), at, key)

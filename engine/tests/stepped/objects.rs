@@ -55,8 +55,16 @@ fn fill_with(table: &Table, rows: Range<u64>, round: u64, durability: Durability
 
 /// A database with a cold table of which everything lies in objects.
 fn made(path: &Path, server: &ObjectServer) -> (Database, Table, Rows) {
+    made_with(path, server, COLD)
+}
+
+fn made_with(
+    path: &Path,
+    server: &ObjectServer,
+    of_table: TableOptions,
+) -> (Database, Table, Rows) {
     let db = options(server).create(path).unwrap();
-    let table = db.create_table("t", COLD).unwrap();
+    let table = db.create_table("t", of_table).unwrap();
     let rows = fill(&table, 0..600, 0);
     db.compact_range(&table, ..).unwrap();
     run_until_idle(&db);

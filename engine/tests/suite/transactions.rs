@@ -175,6 +175,30 @@ fn the_first_who_updates_wins() {
     assert_eq!(table.get("k").unwrap().unwrap(), "1");
 }
 
+/// A look for changes goes on behind thousands of rows that did not change, and ends where it is
+/// told to.
+#[test]
+fn a_change_behind_thousands_of_rows_conflicts() {
+    let (_dir, db, table) = open();
+    let table = table.durability(Durability::Relaxed);
+    let key = |n: u32| n.to_be_bytes();
+    for is_compacted in [false, true] {
+        (0..10_000).for_each(|n| table.put(key(n), "0").unwrap());
+        let snapshot = || db.begin_with(TxnOptions::new().isolation(Isolation::Snapshot)).unwrap();
+        let (changed, ended, unchanged) = (snapshot(), snapshot(), snapshot());
+        table.put(key(9999), "1").unwrap();
+        if is_compacted {
+            db.compact_range(&table, ..).unwrap();
+        }
+        let all_but_the_last = unchanged.range_for_update(&table, ..key(9999)).unwrap();
+        assert_eq!(all_but_the_last.count(), 9999);
+        unchanged.roll_back();
+        assert_eq!(kind(changed.range_for_update(&table, ..).map(drop)), ErrorKind::Conflict);
+        db.end_lock_wait(ended.id());
+        assert_eq!(kind(ended.range_for_update(&table, ..).map(drop)), ErrorKind::Timeout);
+    }
+}
+
 #[test]
 fn a_deleted_key_conflicts_even_when_its_tombstone_could_go() {
     let (_dir, db, table) = open();

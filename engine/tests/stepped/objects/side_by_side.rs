@@ -161,11 +161,18 @@ fn snapshots_and_transactions_ask_side_by_side_too() {
     drop(snapshot);
     db.close().unwrap();
     drop(table);
-    let (db, table) = open();
-    let txn = db.begin().unwrap();
-    let (found, rounds) = server.in_rounds(|| txn.multi_get(&table, scattered()));
-    assert_eq!(found.unwrap(), expected);
-    assert!(rounds.waits < 10, "{rounds:?}");
+    for locks in [false, true] {
+        let (db, table) = open();
+        let txn = db.begin().unwrap();
+        let (found, rounds) = server.in_rounds(|| match locks {
+            false => txn.multi_get(&table, scattered()),
+            true => txn.multi_get_for_update(&table, scattered()),
+        });
+        assert_eq!(found.unwrap(), expected);
+        assert!(rounds.waits < 10, "locks: {locks}, {rounds:?}");
+        txn.roll_back();
+        db.close().unwrap();
+    }
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! Readers that wait for a store that is slow, and writers beside them that do not.
 
 use super::side_by_side::{made_apart, roomy};
-use super::{COLD, Rows, key, made, made_and_closed, options, run_until_idle, value, wait_until};
+use super::{
+    COLD, Rows, key, made_and_closed, made_with, options, run_until_idle, value, wait_until,
+};
 use crate::common::{alone, tiny};
 use terrace::operators::APPEND;
-use terrace::{Database, Durability, ObjectServer, Options, StoreFault, Table, TxnOptions};
+use terrace::{
+    Database, Durability, Isolation, ObjectServer, Options, StoreFault, Table, Transaction,
+    TxnOptions,
+};
 
 /// So often a reader waits until the region has been filled again and again.
 const WAITS: usize = 3;
@@ -148,7 +153,7 @@ fn no_writer_waits_for_a_value_apart_in_a_store_that_is_slow() {
 /// A closed database with range deletes over rows 100 to 199 in objects, and behind them, not in
 /// objects, a newer version of row 150. Then came row 90, to objects too.
 fn made_with_range_deletes(path: &std::path::Path, server: &ObjectServer) -> Rows {
-    let (db, table, mut rows) = made(path, server);
+    let (db, table, mut rows) = made_with(path, server, COLD.merge_operator(APPEND));
     // A reader keeps what is deleted, and with it what deletes it.
     let before = db.snapshot().unwrap();
     table.delete_range(key(100)..key(200)).unwrap();
@@ -277,6 +282,74 @@ fn no_writer_waits_for_operands_or_changes_of_a_row_in_a_store_that_is_slow() {
         assert_eq!(value.as_ref(), rows.get(&key(n)), "row {n}");
         db.close().unwrap();
     }
+}
+
+/// Bug: a put waited for as long as a transaction read a row that was overwritten behind its back.
+/// Cause: it brought what a look-up needs now, and then read at its snapshot with an epoch pinned.
+/// Fix: it brings what a look-up needs as of the snapshot.
+#[test]
+fn no_writer_waits_for_a_transaction_that_reads_what_was_overwritten() {
+    let _turn = alone();
+    type Work = fn(&Database, &Table) -> Vec<Option<Vec<u8>>>;
+    fn overwritten(db: &Database, table: &Table, view: bool) -> Transaction {
+        let snapshot = TxnOptions::new().isolation(Isolation::Snapshot);
+        let txn = if view { db.begin().unwrap() } else { db.begin_with(snapshot).unwrap() };
+        if view {
+            txn.take_view(None).unwrap();
+        }
+        for n in [7, 125, 400] {
+            table.durability(Durability::Relaxed).put(key(n), "newer").unwrap();
+        }
+        txn
+    }
+    let works: [Work; 4] = [
+        |db, table| {
+            let txn = overwritten(db, table, false);
+            [7, 125, 400].map(|n| txn.get(table, key(n)).unwrap().map(|v| v.to_vec())).to_vec()
+        },
+        |db, table| {
+            let txn = overwritten(db, table, false);
+            let values = txn.multi_get(table, [7, 125, 400].map(key)).unwrap();
+            values.into_iter().map(|v| v.map(|v| v.to_vec())).collect()
+        },
+        |db, table| {
+            let txn = overwritten(db, table, true);
+            [7, 125, 400].map(|n| txn.get(table, key(n)).unwrap().map(|v| v.to_vec())).to_vec()
+        },
+        |db, table| {
+            let txn = overwritten(db, table, true);
+            let values = txn.multi_get(table, [7, 125, 400].map(key)).unwrap();
+            values.into_iter().map(|v| v.map(|v| v.to_vec())).collect()
+        },
+    ];
+    for (which, work) in works.into_iter().enumerate() {
+        let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+        let rows = made_and_closed(dir.path(), &server);
+        let db = slow(&server).open(dir.path()).unwrap();
+        let values = writes_beside((&db, &server), |table| work(&db, table));
+        let expected = [7, 125, 400].map(|n| rows.get(&key(n)).cloned());
+        assert_eq!(values, expected, "work {which}");
+        db.close().unwrap();
+    }
+}
+
+/// Bug: a put waited for as long as a look-up of operands in memory waited for the end of an
+/// object. Cause: the end was asked for only where it may hide the operands, and not where it may
+/// hide what these go on with. Fix: what the look-up comes to last counts.
+#[test]
+fn no_writer_waits_for_a_range_delete_over_what_operands_go_on_with() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_with_range_deletes(dir.path(), &server);
+    let db = options(&server).open(dir.path()).unwrap();
+    db.table("t").unwrap().merge(key(150), " more").unwrap();
+    db.close().unwrap();
+    std::fs::remove_file(dir.path().join("object-tails")).unwrap();
+    server.always(Some(StoreFault::Hold));
+    let db = slow(&server).open(dir.path()).unwrap();
+    let found = writes_beside((&db, &server), |cold| cold.get(key(150)).unwrap());
+    assert_eq!(found, Some([&rows[&key(150)][..], b" more"].concat().into()));
+    db.close().unwrap();
 }
 
 /// Bug: an estimate waited for the store, with an epoch pinned. Cause: it read the blocks at the
