@@ -12,7 +12,7 @@ use crate::base::memory::Gauge;
 use crate::base::options::{Making, Options};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
-use crate::engine::open::{Content, create_of_extents, end_making};
+use crate::engine::open::{Content, create_of_extents, end_making, remove_unfinished};
 use crate::os::Files;
 use crate::sstable::{Extent, ExtentMeta};
 use crate::storage::{ExtentStore, Location, ObjectClient, ObjectSpan, Transfers};
@@ -44,9 +44,15 @@ pub(super) fn restore_with(
     let made = create_of_extents(to, &making, |files| {
         Ok(Content { lsn: manifest.lsn, edit: fill(files)? })
     })?;
-    // What was made can be opened, and has the last blob.
-    let db = Database::open_made(to, &making, made)?;
-    let database_id = db.inner.set.database_id();
+    let ended = end_restore(Database::open_made(to, &making, made), manifest);
+    // On the disk that was too small for it, nothing of it stays.
+    let database_id = ended.inspect_err(|_| remove_unfinished(to, &making).unwrap_or(()))?;
+    end_making(to, options, database_id)
+}
+
+/// Sees that what was made can be opened, and has the last blob; its id.
+fn end_restore(made: Result<Database>, manifest: &Manifest) -> Result<[u8; 16]> {
+    let db = made?;
     if is_of_node(&db)? {
         db.drop_table(READER_TABLE)?;
     }
@@ -55,8 +61,9 @@ pub(super) fn restore_with(
         batch.set_blob(blob);
         db.write(batch)?;
     }
+    let database_id = db.inner.set.database_id();
     db.close()?;
-    end_making(to, options, database_id)
+    Ok(database_id)
 }
 
 /// Brings all objects that a manifest names to a directory, durably, and gives the operations with

@@ -11,8 +11,8 @@
 //! (3), and is undone then. If the process dies, the next opening finds pending runs, and whether
 //! their commit was accepted.
 //!
-//! Writes a run of a commit that comes from elsewhere: the reader of a shared log lays out what the
-//! writer's run had.
+//! A commit that comes from elsewhere has its runs written here too: the reader of a shared log lays
+//! out what the writer's run had.
 
 use std::sync::Arc;
 
@@ -237,7 +237,7 @@ impl Shared {
         }
         let op = Op::DropRun { table: core.id(), run };
         let ended = self.apply_in(Edit { ops: vec![op] }, Room::Freeing);
-        let has_room = ended.err().is_none_or(|e| e.kind() != ErrorKind::Full);
+        let has_room = ended.err().is_none_or(|e| !e.may_pass());
         if !has_room {
             self.ended_runs.lock().push((Arc::clone(core), run));
         }
@@ -342,7 +342,8 @@ impl Shared {
                     self.set.give_back(floor);
                 }
             }
-            Err(e) if matches!(e.kind(), ErrorKind::Full | ErrorKind::Closed) => {}
+            // Nothing has changed, and the job is made again.
+            Err(e) if e.may_pass() || e.kind() == ErrorKind::Closed => {}
             Err(e) => self.stop_because(&e.to_string()),
         }
         applied

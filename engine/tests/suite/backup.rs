@@ -622,6 +622,32 @@ fn a_restore_that_is_cut_leaves_nothing_or_all_of_it() {
     assert!(cut > 3, "{cut} were cut off in between");
 }
 
+/// Bug: a restore that failed behind its database's last name left all its bytes, also on the disk
+/// that was too small for them. Cause: only what came before was undone. Fix: all of it is.
+#[test]
+fn a_restore_that_fails_leaves_no_byte() {
+    let (prepared, contents) = backed_up();
+    let mut failed = 0;
+    for n in 1.. {
+        let machine = copy(&prepared);
+        machine.fail_write_after(n);
+        let done = set_on(&machine).restore(2, "/new");
+        if machine.write_will_fail() {
+            break;
+        }
+        failed += 1;
+        let error = done.unwrap_err();
+        let left = machine.list(Path::new("/new"));
+        let left: u64 = left.iter().filter(|(name, _)| name != "LOCK").map(|(_, len)| len).sum();
+        assert_eq!(left, 0, "write {n}: {error}");
+        machine.mend();
+        set_on(&machine).restore(2, "/new").unwrap();
+        let content = read_all(&open_on(&machine, "/new")).unwrap();
+        assert_eq!(content.differs_from(&contents[1]), None);
+    }
+    assert!(failed > 5, "{failed} writes");
+}
+
 #[test]
 fn failing_writes_and_a_full_disk_leave_older_backups_whole() {
     let (prepared, contents) = backed_up();
