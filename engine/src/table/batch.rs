@@ -292,7 +292,13 @@ impl Shared {
                 }
                 _ => false,
             };
-            batch.set_depth(place, if is_merged { 1 } else { below.saturating_add(1) });
+            let depth = match (is_merged, below) {
+                (true, _) => 1,
+                // Its operator may refuse it: it is tried again when as many have come as before.
+                (false, u8::MAX) => u8::MAX - MOST_IN_A_ROW,
+                (false, below) => below + 1,
+            };
+            batch.set_depth(place, depth);
         }
         Ok(())
     }
@@ -323,7 +329,10 @@ impl Shared {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
+    use crate::MergeOperator;
     use crate::base::options::{Options, TableOptions};
     use crate::locks::{Locker, Mode};
     use crate::operators::COUNTER;
@@ -359,5 +368,41 @@ mod tests {
             assert!(depth() <= MOST_IN_A_ROW, "{} records of operands", depth());
         }
         assert_eq!(t.get("hits").unwrap().unwrap(), &555i64.to_be_bytes()[..]);
+    }
+
+    /// Counts how often it is asked, and makes no value.
+    struct Refuses(Arc<AtomicU64>);
+
+    impl MergeOperator for Refuses {
+        fn name(&self) -> &str {
+            "test.refuses"
+        }
+
+        fn merge(
+            &self,
+            _: &[u8],
+            _: Option<&[u8]>,
+            _: &[u8],
+        ) -> std::result::Result<Vec<u8>, String> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Err("no value".into())
+        }
+    }
+
+    /// Bug: from 255 operands on, each merge of a row read all of them, if its operator refused one.
+    /// Cause: the depth stayed 255, where each merge tries. Fix: it goes back, and as many are
+    /// written before the next try.
+    #[test]
+    fn a_row_whose_operator_refuses_is_seldom_tried() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = Arc::new(AtomicU64::new(0));
+        let operator = Refuses(Arc::clone(&asked));
+        let options = Options::new().pm_size(4 << 20).stepped().merge_operator(operator);
+        let db = options.open(dir.path()).unwrap();
+        let options = TableOptions::new().merge_operator("test.refuses");
+        let t = db.create_table("t", options).unwrap().durability(Durability::Relaxed);
+        (0..2000).for_each(|_| t.merge("k", "1").unwrap());
+        let asked = asked.load(Ordering::Relaxed);
+        assert!(asked > 20 && asked < 100, "{asked} tries");
     }
 }
