@@ -128,7 +128,7 @@ pub(super) fn encode_group<'a>(
 /// The groups of a segment, whose LSNs go up from `first` to `last`; `None` for other bytes.
 pub(super) fn decode_groups(bytes: &[u8], first: Lsn, last: Lsn) -> Option<Vec<ShippedGroup>> {
     let (mut reader, mut groups) = (Reader::new(bytes), Vec::new());
-    let mut next = first;
+    let (mut next, mut is_behind_large) = (first, false);
     while !reader.is_empty() {
         let (lsn, kind) = (reader.u64()?, GroupKind::decode(&mut reader)?);
         let parts = reader.u16()?;
@@ -139,7 +139,9 @@ pub(super) fn decode_groups(bytes: &[u8], first: Lsn, last: Lsn) -> Option<Vec<S
         let is_in_order = (next..=last).contains(&lsn);
         // A run lies in extents of its writer. Parts before the entry have its rows.
         let is_whole = group.records().all(|record| record.kind != Kind::SpilledRun);
-        let has_its_place = groups.is_empty() || kind.parts().is_none();
+        let is_large = kind.parts().is_some();
+        let has_its_place = groups.is_empty() || !is_large && !is_behind_large;
+        is_behind_large = is_large;
         let is_prepare = group.records().next().is_some_and(|first| first.kind == Kind::Prepare);
         if !is_in_order || !is_whole || !has_its_place || is_prepare != kind.is_prepare() {
             return None;

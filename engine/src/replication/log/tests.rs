@@ -144,6 +144,9 @@ fn parts_that_cannot_be_are_refused() {
     let later = ShippedGroup { lsn: 11, ..of_kind(GroupKind::Large(1)) };
     let first = ShippedGroup { kind: GroupKind::Commit, ..of_kind(GroupKind::Commit) };
     assert!(!segment(vec![first, later]), "its parts are right before its entry");
+    let behind = ShippedGroup { lsn: 11, kind: GroupKind::Commit, ..of_kind(GroupKind::Commit) };
+    let large = of_kind(GroupKind::Large(1));
+    assert!(!segment(vec![large, behind]), "a reader's place is behind its entry once it is in");
 }
 
 #[test]
@@ -287,6 +290,29 @@ fn a_directory_claims_again_what_it_had_and_no_other_does() {
     Machine::on(&server, &files).claim().unwrap();
     let other = Machine::new(&server).claim().unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Fenced);
+}
+
+/// Bug: a directory was fenced out of its own log for good. Cause: an opening forgot a claim of which
+/// no answer had come, and which came later. Fix: it claims again under the same number.
+#[test]
+fn a_directory_knows_a_claim_of_its_own_that_comes_late() {
+    let mut twice = 0;
+    for (at, delay) in (1..10).flat_map(|at| (0..12).map(move |delay| (at, delay))) {
+        for refused in 1..10 {
+            let (server, files) = (ObjectServer::new(), SimFiles::new());
+            let opening = || Machine::on(&server, &files).claim();
+            server.plan(at, StoreFault::Delay(delay));
+            (at + 1..at + 8).for_each(|later| server.plan(later, StoreFault::Refuse));
+            let first = opening();
+            server.forget_plans();
+            server.plan(server.requests() + refused, StoreFault::Refuse);
+            twice += u32::from(opening().is_err() && first.is_err());
+            server.forget_plans();
+            let third = opening();
+            assert!(third.is_ok(), "{at} late by {delay}, then {refused}: {}", third.unwrap_err());
+        }
+    }
+    assert!(twice > 100, "{twice} openings claimed nothing twice");
 }
 
 #[test]

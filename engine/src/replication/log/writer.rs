@@ -55,6 +55,8 @@ impl LogWriter {
         fits: impl Fn(LogEnd) -> Result<()>,
     ) -> Result<(LogWriter, LogEnd)> {
         let known = identity.load()?;
+        // A claim that may still come stays known: the file has room for one such number.
+        let nonce = known.undecided().unwrap_or(nonce);
         for _ in 0..CLAIM_TRIES {
             let end = log.end()?;
             let claimed = check_own(log, &known, end)?.unwrap_or(known.claimed);
@@ -232,6 +234,11 @@ impl Nonces {
         let intended = reader.take(16)?.try_into().ok()?;
         let is_sound = bytes.len() == LEN && sum == checksum(&[], &bytes[12..]);
         is_sound.then_some(Nonces { claimed, intended })
+    }
+
+    /// The number of a claim that may be there, or may come.
+    fn undecided(&self) -> Option<[u8; 16]> {
+        (self.intended != self.claimed && self.intended != [0; 16]).then_some(self.intended)
     }
 
     /// Whether a claim with this number is the directory's own.
