@@ -227,6 +227,8 @@ struct Draft<E> {
     /// Whether they may overlap at the end, too.
     may_overlap: bool,
     levels: BTreeMap<(TableId, u8), Vec<E>>,
+    /// What is left of runs that extents were taken out of, by id. They too are made at the end.
+    runs: BTreeMap<(TableId, u64), HashMap<u64, E>>,
     /// The extents that came to levels, by table.
     added: BTreeMap<TableId, Vec<u64>>,
     touched: BTreeSet<TableId>,
@@ -241,6 +243,7 @@ impl<E: Described> Draft<E> {
             state,
             may_overlap: false,
             levels: BTreeMap::new(),
+            runs: BTreeMap::new(),
             added: BTreeMap::new(),
             touched: BTreeSet::new(),
             removed: Vec::new(),
@@ -391,7 +394,13 @@ impl<E: Described> Draft<E> {
         let runs = std::mem::take(&mut self.version(id)?.runs);
         let pending = self.state.pending.extract_if(.., |_, pending| pending.table == id);
         let pending: Vec<_> = pending.map(|(_, pending)| pending.extents).collect();
-        for extents in runs.iter().map(|run| &run.extents).chain(&pending) {
+        for run in &runs {
+            match self.runs.remove(&(id, run.id)) {
+                Some(left) => self.removed.extend(left.into_values()),
+                None => self.removed.extend(run.extents.extents().iter().cloned()),
+            }
+        }
+        for extents in &pending {
             self.removed.extend(extents.extents().iter().cloned());
         }
         if let Some(table) = self.state.tables.remove(&id) {
@@ -448,23 +457,21 @@ impl<E: Described> Draft<E> {
         run: u64,
         ids: &[u64],
     ) -> Result<(Lsn, Vec<E>), Broken> {
-        let runs = &mut self.version(table)?.runs;
+        let runs = &self.version(table)?.runs;
         let at = runs.iter().position(|other| other.id == run);
         let at = at.ok_or_else(|| invariants::no_run(table, run))?;
-        let (lsn, ids): (Lsn, BTreeSet<u64>) = (runs[at].lsn, ids.iter().copied().collect());
-        let (going, staying): (Vec<E>, Vec<E>) =
-            runs[at].extents.extents().iter().cloned().partition(|e| ids.contains(&e.meta().id));
-        let found = |id: &&u64| going.iter().any(|extent| extent.meta().id == **id);
-        if going.len() < ids.len() {
-            let missing = ids.iter().find(|id| !found(id)).copied().unwrap_or_default();
-            return Err(invariants::no_extent_in_run(table, run, missing));
+        let found = Arc::clone(&runs[at]);
+        let left = self.runs.entry((table, run)).or_insert_with(|| {
+            found.extents.extents().iter().map(|e| (e.meta().id, e.clone())).collect()
+        });
+        let take =
+            |id: &u64| left.remove(id).ok_or_else(|| invariants::no_extent_in_run(table, run, *id));
+        let going = ids.iter().map(take).collect::<Result<Vec<E>, Broken>>()?;
+        if left.is_empty() {
+            self.runs.remove(&(table, run));
+            self.version(table)?.runs.remove(at);
         }
-        if staying.is_empty() {
-            runs.remove(at);
-        } else {
-            Arc::make_mut(&mut runs[at]).extents = Level::new(staying);
-        }
-        Ok((lsn, going))
+        Ok((found.lsn, going))
     }
 
     fn table(&mut self, id: TableId) -> Result<&mut Table<E>, Broken> {
@@ -520,6 +527,13 @@ impl<E: Described> Draft<E> {
                 invariants::level_is_disjoint(&level, id, n)?;
             }
             self.version(id)?.levels[usize::from(n) - 1] = level;
+        }
+        for ((id, run), left) in std::mem::take(&mut self.runs) {
+            let runs = &mut self.version(id)?.runs;
+            for run in runs.iter_mut().filter(|one| one.id == run) {
+                Arc::make_mut(run).extents = Level::new(left.into_values().collect());
+                break;
+            }
         }
         for (id, added) in std::mem::take(&mut self.added) {
             invariants::extents_are_new(&self.table(id)?.version.levels, id, added)?;

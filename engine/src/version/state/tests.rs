@@ -349,6 +349,63 @@ fn a_replay_looks_at_each_extent_a_few_times() {
     }
 }
 
+/// Bug: an opening took time in the square of a bulk load's extents, where drains had used them up one
+/// by one. Cause: each made the run again. Fix: runs are made at the end, as levels are.
+#[test]
+fn a_replay_makes_a_run_once() {
+    let extent = |n: u64| Counted(meta(n + 1, &format!("{n:08}"), &format!("{n:08}z")));
+    let edits = |count: u64, gone: u64| {
+        let create = Op::CreateTable { table: 1, created_lsn: 4, name: "t".into() };
+        let extents = (0..count).map(extent).collect();
+        let add = Op::AddRun { table: 1, run: count + 9, extents, loaded: true };
+        let commit = Op::CommitRun { table: 1, run: count + 9, lsn: 5 };
+        let take = move |n: u64| match n % 2 {
+            0 => Op::RemoveFromRun { table: 1, run: count + 9, id: n + 1 },
+            _ => Op::MoveFromRun { table: 1, run: count + 9, level: 1, ids: vec![n + 1] },
+        };
+        let first = Edit { ops: vec![create, add, commit] };
+        [first].into_iter().chain((0..gone).map(move |n| Edit { ops: vec![take(n)] }))
+    };
+    let looks = |count: u64| {
+        let edits: Vec<_> = edits(count, count).collect();
+        LOOKS.set(0);
+        drop(State::replayed(edits.iter()).unwrap());
+        LOOKS.get()
+    };
+    let (few, many) = (looks(1000), looks(10_000));
+    assert!(many <= 20 * few, "{few} looks for 1,000 extents, {many} for 10,000");
+    for gone in [0, 1, 7, 29, 30] {
+        let all: Vec<_> = edits(30, gone).collect();
+        let one_by_one = all.iter().fold(State::default(), |state: State<Counted>, edit| {
+            state.into_next(edit).unwrap().state
+        });
+        let replayed = State::replayed(all.iter()).unwrap();
+        let [ours, theirs] = [&replayed, &one_by_one].map(|s| format!("{:?}", s.checkpoint()));
+        assert_eq!(ours, theirs, "{gone} are gone");
+        let runs = &replayed.tables[&1].version.runs;
+        assert_eq!(
+            runs.iter().map(|run| run.extents.extents().len() as u64).sum::<u64>(),
+            30 - gone
+        );
+        let again = Edit { ops: vec![Op::RemoveFromRun { table: 1, run: 39, id: gone }] };
+        if gone > 0 {
+            assert!(State::replayed(all.iter().chain([&again])).is_err(), "it is gone");
+        }
+        let dropped = Edit { ops: vec![Op::DropTable { table: 1 }] };
+        let removed = replayed.apply(&dropped).unwrap().removed;
+        let left = 30 - gone + gone / 2;
+        assert_eq!(removed.len() as u64, left, "{gone} are gone");
+    }
+    // In one edit: what was taken out is removed once.
+    let mut ops: Vec<_> = edits(30, 3).flat_map(|edit| edit.ops).skip(3).collect();
+    ops.push(Op::DropTable { table: 1 });
+    let before = State::replayed([Edit { ops: edits(30, 0).flat_map(|e| e.ops).collect() }].iter());
+    let mut removed: Vec<u64> =
+        before.unwrap().apply(&Edit { ops }).unwrap().removed.iter().map(|e| e.0.id).collect();
+    removed.sort_unstable();
+    assert_eq!(removed, (1..31).collect::<Vec<u64>>());
+}
+
 /// Bug: a damaged journal that used the id of a dropped table again ended an opening with a panic,
 /// or took another extent out. Cause: a replay went on knowing where the table's extents were. Fix:
 /// a table that is dropped takes that along.
