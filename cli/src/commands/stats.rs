@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::failure::{Failure, Outcome};
 use crate::grid::{Align, Grid};
 use crate::session::Session;
-use crate::text::grouped;
+use crate::text::{grouped, size};
 
 /// Prints the statistics of the database.
 pub(crate) fn run(session: &mut Session) -> Result<Outcome, Failure> {
@@ -22,40 +22,66 @@ pub(crate) fn run(session: &mut Session) -> Result<Outcome, Failure> {
     Ok(Outcome::Good)
 }
 
-/// The statistics line by line: plain counts first, then each list as a table. The names are the
-/// engine's own, so that a new count needs no line here.
+/// The statistics line by line: what to look at first, a section for each part, then each list as a
+/// table. The names are the engine's own, so that a new count needs no line here.
 fn describe(stats: &Value) -> Vec<String> {
-    let mut counts = Grid::new(&[("what", Align::Left), ("value", Align::Right)]);
+    let mut lines = look_first(stats).lines();
     let mut lists = Vec::new();
-    flatten("", stats, &mut counts, &mut lists);
-    let mut lines = counts.lines();
-    for (name, rows) in lists {
-        lines.push(String::new());
-        lines.push(name);
-        lines.extend(table(&rows).lines());
+    for (name, part) in stats.as_object().into_iter().flatten() {
+        let mut counts = Grid::new(&[(name, Align::Left), ("", Align::Right)]);
+        match part {
+            Value::Object(fields) => {
+                for (field, value) in fields {
+                    match value {
+                        Value::Array(rows) => lists.push((format!("{name} {field}"), list(rows))),
+                        plain => counts.row([field.replace('_', " "), cell((name, field), plain)]),
+                    }
+                }
+            }
+            Value::Array(rows) => lists.push((name.clone(), list(rows))),
+            plain => {
+                lines.extend(["".to_owned(), format!("{name}  {}", cell(("", name), plain))]);
+            }
+        }
+        let counts = counts.lines();
+        if counts.len() > 1 {
+            lines.push(String::new());
+            lines.extend(counts);
+        }
+    }
+    for (name, rows) in lists.iter().filter(|(_, rows)| !rows.is_empty()) {
+        lines.extend([String::new(), name.replace('_', " ")]);
+        lines.extend(table(rows).lines());
     }
     lines
 }
 
-type List = (String, Vec<Map<String, Value>>);
+/// The three numbers to look at first: whether writers wait and why, how full the region is, and
+/// how many blocks are found in memory.
+fn look_first(stats: &Value) -> Grid {
+    let number = |place: &str| stats.pointer(place).and_then(Value::as_u64).unwrap_or(0);
+    let share = |part: u64, whole: u64| match whole {
+        0 => "none yet".to_owned(),
+        whole => format!("{:.0} %", 100.0 * part as f64 / whole as f64),
+    };
+    let heads = [("look at first", Align::Left), ("", Align::Right), ("", Align::Left)];
+    let mut grid = Grid::new(&heads);
+    let reason = stats.pointer("/pace/reason").and_then(Value::as_str).unwrap_or("none");
+    let waited = format!("{} ms", grouped(number("/commit/throttled_ms")));
+    let now = format!("that they waited since the opening; reason to wait now: {reason}");
+    grid.row(["writers".to_owned(), waited, now]);
+    let units = number("/pm/zones");
+    let live = share(number("/pm/zones_live"), units);
+    let of = format!("of {} is taken; {live} has records that count", size(number("/pm/capacity")));
+    grid.row(["region".to_owned(), share(number("/pm/zones_used"), units), of]);
+    let (hits, misses) = (number("/cache/hits"), number("/cache/misses"));
+    let of = format!("of {} blocks that were read were in the cache", grouped(hits + misses));
+    grid.row(["cache".to_owned(), share(hits, hits + misses), of]);
+    grid
+}
 
-fn flatten(path: &str, value: &Value, counts: &mut Grid, lists: &mut Vec<List>) {
-    match value {
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                let path = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
-                flatten(&path.replace('_', " "), field, counts, lists);
-            }
-        }
-        Value::Array(items) => {
-            let rows: Vec<Map<String, Value>> =
-                items.iter().filter_map(Value::as_object).map(spread).collect();
-            if !rows.is_empty() {
-                lists.push((path.to_owned(), rows));
-            }
-        }
-        plain => counts.row([path, &cell(plain)]),
-    }
+fn list(rows: &[Value]) -> Vec<Map<String, Value>> {
+    rows.iter().filter_map(Value::as_object).map(spread).collect()
 }
 
 /// A row with what is nested in it spread out: the levels of a table become columns.
@@ -65,7 +91,8 @@ fn spread(row: &Map<String, Value>) -> Map<String, Value> {
         match value {
             Value::Array(items) => {
                 for (at, item) in items.iter().filter_map(Value::as_object).enumerate() {
-                    let number = item.get(name.trim_end_matches('s')).map_or(at.to_string(), cell);
+                    let number = item.get(name.trim_end_matches('s'));
+                    let number = number.map_or(at.to_string(), |number| cell(("", ""), number));
                     for (field, value) in item.iter().filter(|(field, _)| !name.contains(*field)) {
                         let column = format!("{} {number} {field}", name.trim_end_matches('s'));
                         out.insert(column, value.clone());
@@ -82,33 +109,58 @@ fn spread(row: &Map<String, Value>) -> Map<String, Value> {
 
 /// A list as a table on its side, a column a row, since tables have more counts than a line holds.
 fn table(rows: &[Map<String, Value>]) -> Grid {
-    let name = |row: &Map<String, Value>| row.get("name").map_or(String::new(), cell);
+    let text = |field: &str, value: Option<&Value>| {
+        value.map_or_else(String::new, |value| cell(("", field), value))
+    };
+    let is_name = |field: &str| matches!(field, "name" | "purpose");
+    let name = |row: &Map<String, Value>| {
+        text("name", row.iter().find(|(field, _)| is_name(field)).map(|(_, value)| value))
+    };
     let names: Vec<String> = rows.iter().map(name).collect();
     let mut columns = vec![("", Align::Left)];
     columns.extend(names.iter().map(|name| (name.as_str(), Align::Right)));
     let mut grid = Grid::new(&columns);
     let mut fields: Vec<&String> = Vec::new();
-    for field in rows.iter().flat_map(Map::keys).filter(|field| *field != "name") {
+    for field in rows.iter().flat_map(Map::keys).filter(|field| !is_name(field)) {
         if !fields.contains(&field) {
             fields.push(field);
         }
     }
     for field in fields {
-        let cells = rows.iter().map(|row| row.get(field).map_or_else(String::new, cell));
+        let cells = rows.iter().map(|row| text(field, row.get(field)));
         grid.row(std::iter::once(field.replace('_', " ")).chain(cells));
     }
     grid
 }
 
-fn cell(value: &Value) -> String {
+/// A value of a field in a section, with its unit.
+fn cell((section, field): (&str, &str), value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Null => "none".to_owned(),
         Value::Number(number) => match (number.as_u64(), number.as_f64()) {
+            (Some(whole), _) if is_of_bytes(section, field) => {
+                let per_second = if field.ends_with("_rate") { "/s" } else { "" };
+                size(whole) + per_second
+            }
             (Some(whole), _) => grouped(whole),
             (None, Some(fraction)) => format!("{fraction:.3}"),
             (None, None) => number.to_string(),
         },
         other => other.to_string(),
+    }
+}
+
+/// Whether a field counts bytes.
+fn is_of_bytes(section: &str, field: &str) -> bool {
+    let last = field.rsplit(['_', ' ']).next().unwrap_or_default();
+    match section {
+        "memory" => true,
+        "cache" => matches!(last, "capacity" | "used"),
+        _ => {
+            matches!(last, "bytes" | "capacity" | "size" | "memory" | "debt" | "rate")
+                || field.starts_with("largest_")
+        }
     }
 }
 
@@ -118,20 +170,33 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn counts_line_up_and_lists_are_tables() {
+    fn counts_line_up_with_their_units_and_lists_are_tables() {
         let stats = json!({
-            "commit": {"groups": 1234},
+            "mode": "file",
+            "commit": {"groups": 1234, "throttled_ms": 1500, "bytes": 2048},
+            "pm": {"capacity": 8 << 20, "zones": 8, "zones_used": 4, "zones_live": 2},
+            "pace": {"reason": "region is filling", "drain_rate": 3072},
+            "cache": {"hits": 99, "misses": 1, "used": 1024},
+            "memory": {"limit": 0, "cache": 4096},
             "tables": [{"name": "a", "level0_records": 1, "levels": [{"level": 2, "bytes": 7}]}],
         });
         let expected = [
-            "what           value",
-            "commit groups  1,234",
-            "",
-            "tables",
-            "                a",
-            "level0 records  1",
-            "level 2 bytes   7",
+            "look at first",
+            "writers        1,500 ms  that they waited since the opening; reason to wait now: region is filling",
+            "region             50 %  of 8.0 MiB is taken; 25 % has records that count",
+            "cache              99 %  of 100 blocks that were read were in the cache",
         ];
-        assert_eq!(describe(&stats), expected);
+        let lines = describe(&stats);
+        assert_eq!(lines[..4], expected);
+        let text = lines.join("\n");
+        for part in [
+            "\nmode  file\n",
+            "\ncommit\nbytes         2.0 KiB\ngroups          1,234\nthrottled ms    1,500\n",
+            "\npace\ndrain rate          3.0 KiB/s\n",
+            "\nmemory\ncache   4.0 KiB\nlimit       0 B\n",
+            "\ntables\n                    a\nlevel0 records      1\nlevel 2 bytes     7 B",
+        ] {
+            assert!(text.contains(part), "{part}\nin\n{text}");
+        }
     }
 }
