@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-pub use crate::base::options::Failpoint;
+pub use crate::base::options::{Failpoint, IndexRoom};
 pub use crate::mvcc::HandClock;
 /// ```
 /// use terrace::testing::{Explorer, Machine};

@@ -1,7 +1,7 @@
 //! The simulated machines, and how databases are opened on them.
 
 use serde::{Deserialize, Serialize};
-use terrace::testing::{Failpoint, HandClock, Machine};
+use terrace::testing::{Failpoint, HandClock, IndexRoom, Machine};
 use terrace::{Level0Container, ObjectServer, Options, TableOptions};
 
 /// Where the path of every simulated database leads.
@@ -14,6 +14,8 @@ pub enum Kind {
     Memory,
     /// With persistent memory, and the index of level 0 in it.
     Index,
+    /// The same, with an index that has room for some records of each table.
+    FullIndex,
     /// With persistent memory, and level 0 in a matrix of row tables.
     Matrix,
     /// With level 0 in a triangle of row tables.
@@ -27,8 +29,15 @@ pub enum Kind {
 }
 
 /// All of them whose levels lie in files.
-pub const ALL_KINDS: [Kind; 6] =
-    [Kind::Files, Kind::Memory, Kind::Index, Kind::Matrix, Kind::Triangle, Kind::Mixed];
+pub const ALL_KINDS: [Kind; 7] = [
+    Kind::Files,
+    Kind::Memory,
+    Kind::Index,
+    Kind::FullIndex,
+    Kind::Matrix,
+    Kind::Triangle,
+    Kind::Mixed,
+];
 
 /// Objects that are longer are written in parts.
 const PARTS_FROM: usize = 100_000;
@@ -42,6 +51,8 @@ impl Kind {
             Kind::Files => Machine::with_files(),
             Kind::Memory | Kind::Mixed => Machine::with_memory(),
             Kind::Index => Machine::with_memory().index(true),
+            // A segment for nodes, and one for heads: no node can be divided.
+            Kind::FullIndex => Machine::with_memory().index(true).option(IndexRoom(1)),
             Kind::Matrix => Machine::with_memory().option(Level0Container::Matrix),
             Kind::Triangle => Machine::with_files().option(Level0Container::Triangle),
             Kind::Objects | Kind::Shared => {

@@ -85,7 +85,8 @@ impl Run {
             (2, 0) => Kind::Files,
             (2, 2) => Kind::Objects,
             (2, _) => Kind::Triangle,
-            (1, 1 | 3) => Kind::Index,
+            (1, 1) => Kind::Index,
+            (1, 3) => Kind::FullIndex,
             (0, 1) => Kind::Matrix,
             (0, 3) => Kind::Mixed,
             _ => Kind::Memory,
@@ -111,7 +112,8 @@ impl Run {
             1 => Kind::Matrix,
             _ => Kind::Mixed,
         };
-        let kind = [Kind::Files, memory, files, Kind::Index][(seed % 4) as usize];
+        let index = [Kind::Index, Kind::FullIndex][(seed / 4 % 2) as usize];
+        let kind = [Kind::Files, memory, files, index][(seed % 4) as usize];
         let scenario = failing::disturbed(SCENARIOS[(seed / 4 % count) as usize]);
         let kind = if scenario == Scenario::Cold { Kind::Objects } else { kind };
         Run::new((seed, kind, scenario), limits, true)
@@ -129,7 +131,7 @@ impl Run {
         // persistent index has as many places again as the rest.
         let times = match (self.scenario, self.kind) {
             (Scenario::Closing | Scenario::Opening, _) => 3,
-            (_, Kind::Index | Kind::Matrix | Kind::Mixed) => 2,
+            (_, Kind::Index | Kind::FullIndex | Kind::Matrix | Kind::Mixed) => 2,
             _ => 1,
         };
         let moments = self.limits.moments.saturating_mul(times);

@@ -35,6 +35,8 @@ pub(crate) use tuning::{Making, Storage};
     expect(unreachable_pub, reason = "exported with `testing` only")
 )]
 pub use failpoint::Failpoint;
+#[cfg(any(test, feature = "testing"))]
+pub use testing::IndexRoom;
 
 /// How the region is kept, and what makes its bytes durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -396,6 +398,9 @@ declare! {
     stepped: bool = false;
     /// Bytes at which a memtable is frozen, in tests.
     freeze_bytes: Option<u64> = None;
+    /// Bytes of records that a persistent index is made for.
+    #[cfg(any(test, feature = "testing"))]
+    index_room: Option<u64> = None;
     #[cfg(any(test, feature = "testing"))]
     clock: Option<crate::mvcc::HandClock> = None;
     /// How long a request to the object store takes beyond what it takes, and the bytes a second

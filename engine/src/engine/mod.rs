@@ -16,7 +16,7 @@ mod transactions;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::base::error::{Damage, Error, Result};
+use crate::base::error::{Error, Result};
 use crate::base::options::{BackgroundTuning, CommitTuning, Level0Container, Options};
 use crate::base::record::Lsn;
 use crate::cache::Below;
@@ -72,8 +72,8 @@ pub(crate) struct Engine {
     pub(crate) scheduler: Arc<Scheduler>,
     /// The persistent index of level 0, where it is kept so.
     pub(crate) forest: Option<Arc<Forest>>,
-    /// What was wrong with the one that the opening found, and did not go on with.
-    pub(crate) index_damage: Option<Damage>,
+    /// What was wrong with the one that the opening found, or why there is none.
+    pub(crate) index_note: Option<String>,
     pub(crate) opened: OpenStats,
     /// The last commit that the opening found.
     pub(crate) recovered: Lsn,

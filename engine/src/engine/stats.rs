@@ -147,7 +147,8 @@ pub struct PmStats {
     pub index: &'static str,
     /// Bytes of persistent memory that it takes.
     pub index_bytes: u64,
-    /// What was wrong with the one that the opening found: it was made anew out of the records.
+    /// What was wrong with the one that the opening found, which it made anew out of the records; or
+    /// that a persistent one was asked for, and there was no room.
     pub index_note: Option<String>,
     /// Whether a persistent index is still being counted after an opening: until it is, no zone is
     /// released.
@@ -392,7 +393,7 @@ fn pm(engine: &Engine) -> PmStats {
         index_memory: engine.tables().iter().map(|t| t.view().index_memory()).sum(),
         index: if engine.forest.is_some() { "persistent" } else { "volatile" },
         index_bytes: engine.forest.as_ref().map_or(0, |forest| forest.bytes()),
-        index_note: engine.index_damage.as_ref().map(|d| format!("it was made anew: {d}")),
+        index_note: engine.index_note.clone(),
         index_counting: !zones.is_counted(),
     }
 }

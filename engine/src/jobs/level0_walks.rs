@@ -79,7 +79,9 @@ impl CountLive {
                 // Whatever is older has moved.
                 let tombstones = view.level0.tombstones.load();
                 let ranges = tombstones.iter().flat_map(|set| set.iter().map(|t| t.seq));
-                let oldest = left.oldest.take().into_iter().chain(ranges).min();
+                // What was in memory alone is in a memtable again.
+                let in_memtables = view.oldest_in_memtables();
+                let oldest = left.oldest.take().into_iter().chain(ranges).chain(in_memtables).min();
                 let oldest = oldest.filter(|oldest| *oldest < LSN_MAX);
                 change.round.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
                 left.tables.pop();

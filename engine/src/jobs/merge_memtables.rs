@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::context::{JobContext, Outcome};
 use super::ops::{self, DrainedRows, install, kept_for, prune_later, row_is_sound};
 use super::table_index::Has;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result};
 use crate::base::events::FlushInfo;
 use crate::base::options::Failpoint;
 use crate::base::record::Lsn;
@@ -52,7 +52,7 @@ struct Merged {
     pruned: u64,
 }
 
-/// Merges the oldest frozen memtable of a table; `None` if there is none, or no room for it.
+/// Merges the oldest frozen memtable of a table; `None` if there is none.
 ///
 /// # Errors
 ///
@@ -81,19 +81,13 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
         count_merge(ctx, table, &memtable, (from, true));
         return Ok(Some(Merged { bytes: memtable.bytes(), pruned: 0 }));
     }
-    if let Err(error) = level0.in_zones.reserve(&memtable) {
-        return no_room(ctx, error);
-    }
     if level0.size().records == 0 {
         // Whatever is older has moved.
         let oldest = memtable.oldest().map_or(0, |oldest| oldest - 1);
         change.round.low = change.round.low.max(oldest);
     }
-    let superseded = match level0.ingest(&memtable, &keep) {
-        // Nothing was done: of a shortage of the system the job is made again.
-        Err(error) if error.may_pass() => return no_room(ctx, error),
-        ingested => ingested.inspect_err(|error| ctx.shared.stop_because(&error.to_string()))?,
-    };
+    let ingested = level0.ingest(&memtable, &keep);
+    let superseded = ingested.inspect_err(|error| ctx.shared.stop_because(&error.to_string()))?;
     change.apply(|view| {
         let merged = view.frozen.pop();
         debug_assert!(merged.is_some(), "what was merged is the oldest frozen memtable");
@@ -123,16 +117,6 @@ fn count_merge(
         ms: time::since(from).as_secs_f64() * 1e3,
         ..FlushInfo::default()
     });
-}
-
-/// Tells who waits of a full persistent index, if that is the error. The memtable stays as it is
-/// until drains have given nodes back.
-fn no_room(ctx: &JobContext, error: Error) -> Result<Option<Merged>> {
-    if error.kind() != ErrorKind::Full {
-        return Err(error);
-    }
-    ctx.shared.pace.report(Some(error.to_string()));
-    Ok(None)
 }
 
 /// Notes durably how far the persistent index knows of everything.
@@ -215,7 +199,7 @@ fn copy_to_row_table(
     let versions = match applied {
         Ok(versions) => versions,
         Err(error) => {
-            if error.kind() != ErrorKind::Full {
+            if !error.may_pass() {
                 return Err(error);
             }
             rows.give_up(&stored);

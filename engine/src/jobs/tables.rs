@@ -141,7 +141,14 @@ impl Tables {
     /// memtable only once all of it is in level 0. A writer finds a table only once it is here.
     pub(crate) fn merged_upto(&self, floor: Lsn) -> Lsn {
         let by_id = self.by_id.lock();
-        let oldest = by_id.values().filter_map(|table| table.view().oldest_in_memtables()).min();
+        let of = |table: &Arc<TableCore>| {
+            let view = table.view();
+            // In this order: a merge has its records in level 0 before their memtable goes.
+            let in_memtables = view.oldest_in_memtables();
+            let in_memory = view.level0.in_zones.oldest_in_memory();
+            in_memtables.into_iter().chain(in_memory).min()
+        };
+        let oldest = by_id.values().filter_map(of).min();
         oldest.map_or(floor, |oldest| floor.min(oldest - 1))
     }
 

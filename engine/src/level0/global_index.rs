@@ -19,10 +19,10 @@ use smallvec::SmallVec;
 
 use super::versions::Versions;
 use super::versions::{Keep, NewerRecord, Superseded};
-use super::walk::Walk;
+use super::walk::{Walk, WalkUp};
 use super::{LiveCount, Released, Size};
 use crate::base::error::Result;
-use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId, slice};
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor, TableId, slice};
 use crate::memtable::{Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, pin};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +63,7 @@ impl GlobalIndex {
 
     fn add(&self, record: &Record<'_>, at: u64) -> Result<()> {
         let _guard = pin();
-        self.index.insert(record.key, record.seq, at)?;
+        self.index.insert(&self.region, (record.key, record.seq, at))?;
         self.count_in(record);
         Ok(())
     }
@@ -103,8 +103,7 @@ impl GlobalIndex {
     ) -> Result<Vec<(Vec<u8>, Lsn)>> {
         let _guard = pin();
         let mut some = Vec::new();
-        let mut cursor = Walk::new(&self.region, &self.index);
-        cursor.seek(key, seq)?;
+        let mut cursor = WalkUp::from(&self.region, &self.index, (key, seq))?;
         while let Some((_, record)) = cursor.record().filter(|(_, r)| interval.contains(r.key)) {
             if record.seq <= upto {
                 some.push((record.key.to_vec(), record.seq));
@@ -215,17 +214,9 @@ impl GlobalIndex {
 
 /// Reading, ingestion and removal.
 impl GlobalIndex {
-    /// Makes sure that there is space for the records of a memtable, as a rule.
-    ///
-    /// # Errors
-    ///
-    /// `Full`, and nothing has changed.
-    pub(crate) fn reserve(&self, memtable: &Memtable) -> Result<()> {
-        self.index.reserve(memtable.records())
-    }
-
     /// As [`Level0::ingest`](super::Level0::ingest), but for range tombstones.
     pub(super) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
+        self.index.make_room(memtable.records())?;
         let mut superseded = Superseded::default();
         let mut behind = None;
         loop {
@@ -233,26 +224,9 @@ impl GlobalIndex {
             let Some((_, last)) = some.last() else { return Ok(superseded) };
             behind = Some(last.key);
             for versions in some.chunk_by(|(_, a), (_, b)| a.key == b.key) {
-                if let Err(error) = self.ingest_key(versions, keep, &mut superseded) {
-                    if error.may_pass() {
-                        self.take_back(memtable, versions[0].1.key)?;
-                    }
-                    return Err(error);
-                }
+                self.ingest_key(versions, keep, &mut superseded)?;
             }
         }
-    }
-
-    /// Takes out what an ingestion that came as far as `last` has put in. The newest version of a
-    /// key goes first: a cut leaves what invariant 4 allows.
-    fn take_back(&self, memtable: &Memtable, last: &[u8]) -> Result<()> {
-        let mut cursor = memtable.cursor();
-        cursor.seek_first();
-        while let Some((_, record)) = cursor.record().filter(|(_, record)| record.key <= last) {
-            self.remove(record.key, record.seq)?;
-            cursor.step();
-        }
-        Ok(())
     }
 
     /// The newest version of `key` that is not newer than `at_most` and not drained.
@@ -271,8 +245,11 @@ impl GlobalIndex {
     }
 
     /// A cursor over all that is not drained.
-    pub(super) fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> impl Cursor + 'a {
-        drained.filter(Walk::new(&self.region, &self.index))
+    pub(super) fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
+        let cursor = Box::new(drained.filter(Walk::new(&self.region, &self.index)));
+        let Some(position) = self.index.cursor_in_memory() else { return cursor };
+        let in_memory = Box::new(drained.filter(Walk::at(&self.region, position)));
+        Box::new(MergingCursor::new(vec![cursor, in_memory]))
     }
 
     /// Removes every record in `interval` with a sequence number of at most `upto`.
@@ -296,15 +273,20 @@ impl GlobalIndex {
         let mut released = Released::default();
         {
             let _guard = pin();
-            let mut cursor = self.index.cursor();
-            cursor.seek(&[], LSN_MAX)?;
-            while let Some((_, at)) = cursor.version() {
+            let mut cursor = WalkUp::from(&self.region, &self.index, (&[], LSN_MAX))?;
+            while let Some((at, _)) = cursor.record() {
                 released.records.push(at);
                 cursor.next()?;
             }
         }
         self.index.clear()?;
         Ok(released)
+    }
+
+    /// At most the sequence number of each record that the next opening finds in a zone alone, if
+    /// a persistent index had no room for some.
+    pub(crate) fn oldest_in_memory(&self) -> Option<Lsn> {
+        self.index.oldest_in_memory()
     }
 
     /// Records and bytes that it holds.
@@ -348,8 +330,7 @@ impl GlobalIndex {
         counts: &mut dyn FnMut(u64),
     ) -> Result<LiveCount> {
         let guard = pin();
-        let mut cursor = Walk::new(&self.region, &self.index);
-        cursor.seek(from, LSN_MAX)?;
+        let mut cursor = WalkUp::from(&self.region, &self.index, (from, LSN_MAX))?;
         let mut counted = LiveCount { oldest: LSN_MAX, next: None };
         let (mut gone, mut seen, mut last): (Vec<_>, _, Option<Record<'_>>) = (Vec::new(), 0, None);
         while let Some((at, record)) = cursor.record() {
@@ -415,8 +396,7 @@ impl GlobalIndex {
             *self.kept_for.lock() = KeptFor::default();
         }
         let mut superseded = Superseded::default();
-        let mut cursor = Walk::new(&self.region, &self.index);
-        cursor.seek(from, LSN_MAX)?;
+        let mut cursor = WalkUp::from(&self.region, &self.index, (from, LSN_MAX))?;
         let (mut seen, mut last): (u64, Option<Record<'_>>) = (0, None);
         while let Some((_, record)) = cursor.record() {
             let newer = NewerRecord::than(&record, last);

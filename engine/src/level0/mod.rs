@@ -65,8 +65,7 @@ const UNKNOWN: u64 = 2048;
 ///
 /// # Errors
 ///
-/// A call that changes it and fails with anything but `Full` may have done a part. The caller
-/// poisons the database.
+/// A call that changes it and fails may have done a part. The caller poisons the database.
 #[derive(Debug)]
 pub(crate) struct Level0 {
     pub(crate) in_zones: GlobalIndex,
@@ -159,12 +158,12 @@ impl Level0 {
 
     /// A cursor over all that is not drained.
     pub(crate) fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
-        let Some(rows) = self.shown_rows() else { return Box::new(self.in_zones.cursor(drained)) };
+        let Some(rows) = self.shown_rows() else { return self.in_zones.cursor(drained) };
         let in_rows = Box::new(rows.cursor(drained));
         if self.in_zones.is_empty() {
             return in_rows;
         }
-        Box::new(MergingCursor::new(vec![in_rows, Box::new(self.in_zones.cursor(drained))]))
+        Box::new(MergingCursor::new(vec![in_rows, self.in_zones.cursor(drained)]))
     }
 
     /// Records and bytes that it holds, range tombstones included.
@@ -182,9 +181,9 @@ impl Level0 {
 
 /// Ingestion.
 impl Level0 {
-    /// Takes over the records and range tombstones of a frozen memtable; with `Full` it has taken
-    /// none. Readers may find a record in both places meanwhile. Versions that `keep` does not want
-    /// may be left out; those that are there already stay until [`Level0::prune`].
+    /// Takes over the records and range tombstones of a frozen memtable. Readers may find a record
+    /// in both places meanwhile. Versions that `keep` does not want may be left out; those that are
+    /// there already stay until [`Level0::prune`].
     pub(crate) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
         let superseded = self.in_zones.ingest(memtable, keep)?;
         debug_assert!(

@@ -5,19 +5,21 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::record::{Lsn, TableId};
+use crate::base::record::{LSN_MAX, Lsn, TableId};
 use crate::memtable::{Index, IndexCursor, Record};
 use crate::mvcc::Readers;
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::shared::OnceLock;
 use crate::pindex::forest::Forest;
 use crate::pindex::tree::Tree;
 use crate::pindex::versions::VersionCursor;
+use crate::pm::Region;
 
 /// A sorted index of versions: by key, the newest first. Calls that name keys, and cursors, have an
 /// epoch pinned.
 ///
-/// Where it is persistent, a call that changes it has done so durably when it returns. An error of
-/// such a call poisons the database, but for `Full`: then nothing has changed.
+/// Where it is persistent, a call that changes it has done so durably when it returns, but for
+/// versions that the index has no room for. An error of such a call poisons the database.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one a table; each look-up would follow the pointer")]
 pub(super) enum Versions {
@@ -25,12 +27,25 @@ pub(super) enum Versions {
     Persistent(PersistentVersions),
 }
 
-/// A table's index in persistent memory. It has no tree before its first record.
+/// A table's index in persistent memory, and one in memory for what that has no room for. It has no
+/// tree before its first record.
+///
+/// Invariants:
+///
+/// 1. Of a key, the versions in memory are newer than those in the tree. So the next opening, which
+///    leaves out of the zones what is older than a version in the tree, leaves out none of them.
+/// 2. The merged boundary stays below the `oldest` version in memory: the next opening finds all of
+///    them in the zones.
 #[derive(Debug)]
 pub(super) struct PersistentVersions {
     forest: Arc<Forest>,
     table: TableId,
     tree: OnceLock<Tree>,
+    in_memory: OnceLock<Index>,
+    /// At most the sequence number of each version in memory. The thread that inserts sets it.
+    oldest: AtomicU64,
+    /// Whether the tree takes no version before the next ingestion.
+    is_full: AtomicBool,
 }
 
 impl PersistentVersions {
@@ -44,33 +59,87 @@ impl PersistentVersions {
             }
         }
     }
+
+    /// The index in memory, if it has a version.
+    fn in_memory(&self) -> Option<&Index> {
+        self.in_memory.get().filter(|index| index.len() > 0)
+    }
+
+    /// As [`Versions::insert`], among the `records`.
+    fn insert(&self, records: &Arc<Region>, (key, seq, at): (&[u8], Lsn, u64)) -> Result<()> {
+        let goes_on = self.in_memory().is_some_and(|index| index.get(key, LSN_MAX).is_some());
+        if !goes_on && !self.is_full.load(Ordering::Relaxed) {
+            match self.tree().and_then(|tree| tree.insert(key, seq, at)) {
+                // Nothing has changed.
+                Err(error) if error.may_pass() => self.is_full.store(true, Ordering::Relaxed),
+                inserted => {
+                    let is_new = inserted?;
+                    debug_assert!(is_new, "what an opening finds in the index is in no memtable");
+                    return Ok(());
+                }
+            }
+        }
+        let index = self.in_memory.get_or_init(|| Index::new(Arc::clone(records)));
+        match index.len() {
+            0 => self.oldest.store(seq, Ordering::Relaxed),
+            _ => drop(self.oldest.fetch_min(seq, Ordering::Relaxed)),
+        }
+        debug_assert!(
+            index.get(key, LSN_MAX).is_none_or(|(newest, _)| newest < seq),
+            "the oldest first (invariant 4 of the global index)"
+        );
+        index.insert(key, seq, at);
+        Ok(())
+    }
 }
 
 impl Versions {
     /// The persistent index of a table: with the tree that was found at open, or an empty one.
     pub(super) fn persistent(forest: Arc<Forest>, table: TableId) -> Versions {
         let tree = forest.take(table).map_or_else(OnceLock::new, OnceLock::from);
-        Versions::Persistent(PersistentVersions { forest, table, tree })
+        Versions::Persistent(PersistentVersions {
+            forest,
+            table,
+            tree,
+            in_memory: OnceLock::new(),
+            oldest: AtomicU64::new(LSN_MAX),
+            is_full: AtomicBool::new(false),
+        })
     }
 
-    /// As [`Forest::reserve`].
-    pub(super) fn reserve(&self, records: u64) -> Result<()> {
+    /// Makes room for so many records that are about to be inserted, where there is some. What there
+    /// is no room for goes into memory, once an insertion has met that.
+    pub(super) fn make_room(&self, records: u64) -> Result<()> {
+        let Versions::Persistent(index) = self else { return Ok(()) };
+        index.is_full.store(false, Ordering::Relaxed);
+        index.forest.reserve(records).or_else(|e| if e.may_pass() { Ok(()) } else { Err(e) })
+    }
+
+    /// Makes the record at `at`, one of `records`, findable. It is not there yet, and no newer
+    /// version of its key is.
+    pub(super) fn insert(
+        &self,
+        records: &Arc<Region>,
+        (key, seq, at): (&[u8], Lsn, u64),
+    ) -> Result<()> {
         match self {
-            Versions::Memory(_) => Ok(()),
-            Versions::Persistent(index) => index.forest.reserve(records),
+            Versions::Memory(index) => {
+                index.insert(key, seq, at);
+                Ok(())
+            }
+            Versions::Persistent(index) => index.insert(records, (key, seq, at)),
         }
     }
 
-    /// Makes the record at `at`, which is not there, findable.
-    pub(super) fn insert(&self, key: &[u8], seq: Lsn, at: u64) -> Result<()> {
+    /// At most the sequence number of each version that a persistent index has in memory alone, if
+    /// there is one.
+    pub(super) fn oldest_in_memory(&self) -> Option<Lsn> {
         match self {
-            Versions::Memory(index) => index.insert(key, seq, at),
+            Versions::Memory(_) => None,
             Versions::Persistent(index) => {
-                let is_new = index.tree()?.insert(key, seq, at)?;
-                debug_assert!(is_new, "what an opening finds in the index is in no memtable");
+                index.in_memory().map(|_| index.oldest.load(Ordering::Relaxed))
             }
         }
-        Ok(())
     }
 
     /// Takes a version out; where its record was.
@@ -78,7 +147,10 @@ impl Versions {
         match self {
             Versions::Memory(index) => Ok(index.remove(key, seq)),
             Versions::Persistent(index) => {
-                index.tree.get().map_or(Ok(None), |tree| tree.remove(key, seq))
+                match index.in_memory().and_then(|index| index.remove(key, seq)) {
+                    Some(at) => Ok(Some(at)),
+                    None => index.tree.get().map_or(Ok(None), |tree| tree.remove(key, seq)),
+                }
             }
         }
     }
@@ -88,7 +160,11 @@ impl Versions {
         match self {
             Versions::Memory(index) => Ok(index.relocate(key, seq, from, to)),
             Versions::Persistent(index) => {
-                index.tree.get().map_or(Ok(false), |tree| tree.relocate(key, seq, from, to))
+                let moved = index.in_memory().is_some_and(|i| i.relocate(key, seq, from, to));
+                match index.tree.get().filter(|_| !moved) {
+                    Some(tree) => tree.relocate(key, seq, from, to),
+                    None => Ok(moved),
+                }
             }
         }
     }
@@ -98,12 +174,24 @@ impl Versions {
         match self {
             Versions::Memory(index) => Ok(index.get(key, at_most)),
             Versions::Persistent(index) => {
-                index.tree.get().map_or(Ok(None), |tree| tree.get(key, at_most))
+                // What is in memory is newer.
+                match index.in_memory().and_then(|index| index.get(key, at_most)) {
+                    Some(found) => Ok(Some(found)),
+                    None => index.tree.get().map_or(Ok(None), |tree| tree.get(key, at_most)),
+                }
             }
         }
     }
 
-    /// A cursor, nowhere at first.
+    /// A cursor over what a persistent index has in memory, if that is anything.
+    pub(super) fn cursor_in_memory(&self) -> Option<Position<'_>> {
+        match self {
+            Versions::Memory(_) => None,
+            Versions::Persistent(index) => index.in_memory().map(|i| Position::Memory(i.cursor())),
+        }
+    }
+
+    /// A cursor, nowhere at first. Of a persistent index it shows what is in the tree.
     pub(super) fn cursor(&self) -> Position<'_> {
         match self {
             Versions::Memory(index) => Position::Memory(index.cursor()),
@@ -139,7 +227,10 @@ impl Versions {
     pub(super) fn memory(&self) -> u64 {
         match self {
             Versions::Memory(index) => index.memory() as u64,
-            Versions::Persistent(_) => size_of::<Versions>() as u64,
+            Versions::Persistent(index) => {
+                let in_memory = index.in_memory.get().map_or(0, Index::memory) as u64;
+                in_memory + size_of::<Versions>() as u64
+            }
         }
     }
 }

@@ -20,7 +20,12 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// One over `index`, nowhere at first.
     pub(super) fn new(region: &'a Region, index: &'a Versions) -> Walk<'a> {
-        Walk { region, record: None, position: index.cursor() }
+        Walk::at(region, index.cursor())
+    }
+
+    /// One from a position on, nowhere at first.
+    pub(super) fn at(region: &'a Region, position: Position<'a>) -> Walk<'a> {
+        Walk { region, record: None, position }
     }
 
     /// Whether it is at a version at or behind (`key`, `seq`), or at the end.
@@ -75,6 +80,41 @@ impl Cursor for Walk<'_> {
 
     fn separated(&self) -> Result<Option<SeparatedValue>> {
         Ok(None)
+    }
+}
+
+/// All records that an index leads to, from a place on: of a persistent one those that it has in
+/// memory too.
+pub(super) struct WalkUp<'a> {
+    sides: [Option<Walk<'a>>; 2],
+}
+
+impl<'a> WalkUp<'a> {
+    /// One over `index`, from the first version at or behind (`key`, `seq`) on.
+    pub(super) fn from(
+        region: &'a Region,
+        index: &'a Versions,
+        (key, seq): (&[u8], Lsn),
+    ) -> Result<WalkUp<'a>> {
+        let in_memory = index.cursor_in_memory().map(|position| Walk::at(region, position));
+        let mut sides = [Some(Walk::new(region, index)), in_memory];
+        for side in sides.iter_mut().flatten() {
+            side.seek(key, seq)?;
+        }
+        Ok(WalkUp { sides })
+    }
+
+    /// The record here, with its offset.
+    pub(super) fn record(&self) -> Option<(u64, Record<'a>)> {
+        let here = self.sides.iter().flatten().filter_map(Walk::record);
+        here.min_by(|(_, a), (_, b)| a.key.cmp(b.key).then(b.seq.cmp(&a.seq)))
+    }
+
+    /// Goes to the next record.
+    pub(super) fn next(&mut self) -> Result<()> {
+        let here = self.record().map(|(at, _)| at);
+        let is_here = |side: &&mut Walk<'a>| side.record().map(|(at, _)| at) == here;
+        self.sides.iter_mut().flatten().find(is_here).map_or(Ok(()), Cursor::next)
     }
 }
 

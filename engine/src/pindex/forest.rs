@@ -327,8 +327,8 @@ impl Forest {
         Ok(())
     }
 
-    /// Makes sure that there is space for so many records, as a rule: free nodes and bounds, and
-    /// segments for the rest. Bounds are of many sizes, so an insertion may find none all the same.
+    /// Makes room for so many records: free nodes and bounds count, and segments are found for the
+    /// rest. Bounds are of many sizes, so an insertion may find none all the same.
     ///
     /// # Errors
     ///

@@ -95,14 +95,17 @@ impl Mapped {
     ///
     /// `Full`, or another I/O error; the mapping is as before then.
     pub(super) fn grow(&self, path: &Path, image: &Mapping, len: u64) -> Result<()> {
-        // A full file system would keep what it found before there was no more.
-        let cut = |e| match self.file.set_len(image.len() as u64) {
+        let extend = || {
+            self.reserve(path, len)?;
+            let extended = image.extend_shared(&self.file, len as usize, self.dax);
+            extended.map_err(|e| Error::io("map the region", path, e))
+        };
+        // A full file system keeps what it found before there was no more. A closing takes the
+        // file's length for the region's.
+        extend().map_err(|e| match self.file.set_len(image.len() as u64) {
             Ok(()) => e,
             Err(e) => Error::io("cut the region", path, e),
-        };
-        self.reserve(path, len).map_err(cut)?;
-        let extended = image.extend_shared(&self.file, len as usize, self.dax);
-        extended.map_err(|e| Error::io("map the region", path, e))
+        })
     }
 
     /// Flushes the lines of `bytes`; how many.

@@ -18,7 +18,7 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 fn commits(kind: Kind) -> u64 {
     match kind {
         Kind::Files | Kind::Triangle | Kind::Objects | Kind::Shared => 60,
-        Kind::Memory | Kind::Index | Kind::Matrix | Kind::Mixed => 600,
+        Kind::Memory | Kind::Index | Kind::FullIndex | Kind::Matrix | Kind::Mixed => 600,
     }
 }
 
@@ -130,7 +130,7 @@ fn a_write_that_fails_loses_nothing_and_is_told() {
             Kind::Files | Kind::Triangle | Kind::Objects | Kind::Shared => {
                 assert!(unknown >= commits(kind), "each commit writes: {ends:?}");
             }
-            Kind::Memory | Kind::Index | Kind::Matrix | Kind::Mixed => {
+            Kind::Memory | Kind::Index | Kind::FullIndex | Kind::Matrix | Kind::Mixed => {
                 assert_eq!(unknown, 0, "commits write no file: {ends:?}");
             }
         }

@@ -92,6 +92,7 @@ enum On {
 const FILES: On = On::Machine(Kind::Files);
 const MEMORY: On = On::Machine(Kind::Memory);
 const INDEX: On = On::Machine(Kind::Index);
+const FULL_INDEX: On = On::Machine(Kind::FullIndex);
 const MIXED: On = On::Machine(Kind::Mixed);
 
 /// What the options may be, apart from each other.
@@ -114,6 +115,7 @@ fn variants() -> Vec<Variant> {
         ("real files", On::Directory, tiny()),
         ("mapped", On::Directory, tiny().mode(emulated)),
         ("index", INDEX, tiny()),
+        ("full index", FULL_INDEX, tiny()),
         ("mapped index", On::Directory, tiny().mode(emulated).index(Index::Persistent)),
         ("one stream", MEMORY, tuned(one_stream)),
         ("streams in files", FILES, tuned(CommitTuning::new().own_streams(8))),

@@ -423,12 +423,13 @@ fn same(mut range: Range, want: Vec<(&Vec<u8>, &Vec<u8>)>, ends: u64) {
     }
 }
 
-fn places(dir: &tempfile::TempDir) -> [Place; 4] {
+fn places(dir: &tempfile::TempDir) -> [Place; 5] {
     [
         Place::Real(dir.path().join("db")),
         Place::Simulated(Kind::Files.machine()),
         Place::Simulated(Kind::Memory.machine()),
         Place::Simulated(Kind::Index.machine()),
+        Place::Simulated(Kind::FullIndex.machine()),
     ]
 }
 

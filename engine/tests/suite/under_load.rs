@@ -321,6 +321,11 @@ fn writers_and_all_jobs_are_cut_with_a_persistent_index() {
 }
 
 #[test]
+fn writers_and_all_jobs_are_cut_with_a_persistent_index_without_room() {
+    all_seeds(Kind::FullIndex);
+}
+
+#[test]
 fn writers_and_all_jobs_are_cut_beside_a_store_that_fails() {
     all_seeds(Kind::Objects);
 }

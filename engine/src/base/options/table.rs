@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use super::Options;
 use super::named::{
     COMPRESSIONS_OF_TABLE, LEVEL0, OPERATOR, TIER, TTL, bytes, bytes_or_none, count, declare,
     of_code,
 };
 use super::types::TypeNames;
+use super::{Index, Options};
 use crate::base::error::{Error, Result};
 use crate::base::limits::MAX_VALUE_LEN;
 use crate::base::operator::OperatorName;
@@ -420,16 +420,17 @@ impl Compression {
 
 impl Options {
     /// The container of a table's level 0: what tests set for all tables, else what the options of
-    /// the table say.
-    #[cfg(any(test, feature = "testing"))]
+    /// the table say. A persistent index knows no row tables: an opening without room for one makes
+    /// none, since the next one may have room.
     pub(crate) fn container_of(&self, table: &TableOptions) -> Level0Container {
-        self.container.unwrap_or(table.level0)
-    }
-
-    /// The container of a table's level 0: what the options of the table say.
-    #[cfg(not(any(test, feature = "testing")))]
-    pub(crate) const fn container_of(&self, table: &TableOptions) -> Level0Container {
-        table.level0
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(container) = self.container {
+            return container;
+        }
+        match self.index {
+            Index::Persistent => Level0Container::GlobalIndex,
+            Index::Volatile => table.level0,
+        }
     }
 }
 

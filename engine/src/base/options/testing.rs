@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use super::{Failpoint, Index, Level0Container, Options, Storage};
 
+/// On a machine with this option a persistent index is made for so many bytes of records.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexRoom(pub u64);
+
 impl Options {
     /// Plants a bug.
     #[doc(hidden)]
@@ -63,6 +67,7 @@ impl Options {
         if let Some(container) = machine.option_of() {
             self = self.level0_of_all(container);
         }
+        self.index_room = machine.option_of().map(|IndexRoom(bytes)| bytes);
         if let Some(url) = machine.store_url() {
             self.object_store = Some(url);
         }

@@ -78,7 +78,7 @@ enum Found {
 pub(super) struct FoundIndex {
     /// One that it can go on with.
     pub(super) forest: Option<Forest>,
-    /// What is wrong with one that it cannot.
+    /// What is wrong with one that it cannot go on with.
     pub(super) damage: Option<Damage>,
 }
 
@@ -141,8 +141,8 @@ impl IndexFile<'_> {
     ///
     /// `Full`, or another I/O error.
     fn make(&self, superblock: &Superblock) -> Result<Forest> {
-        let bytes = superblock.geometry.greatest_len();
-        let (len, _) = Forest::region_lens(bytes);
+        let room = self.room(superblock);
+        let (len, _) = Forest::region_lens(room);
         let (media, len) = match &self.options.storage {
             Storage::Real => {
                 self.clear(superblock)?;
@@ -154,12 +154,15 @@ impl IndexFile<'_> {
                 let Some(pm) = machine.memory().and_then(|pm| pm.get()) else {
                     unreachable!("the options were checked")
                 };
+                let bytes = superblock.geometry.greatest_len();
                 let len = pm.len().saturating_sub(bytes).max(len);
                 pm.grow(bytes + len);
                 (Media::Simulated(Arc::clone(pm)), len)
             }
         };
-        let region = self.region(media, len, superblock)?;
+        let region = self.region(media, len, superblock);
+        // No later opening would know whose it is.
+        let region = region.inspect_err(|_| self.files.remove(&self.path).unwrap_or(()))?;
         #[cfg(any(test, feature = "testing"))]
         if matches!(self.options.storage, Storage::Simulated(_)) {
             // Where a file is made anew, memory is wiped, as far as it was used. A file is gone at
@@ -170,19 +173,23 @@ impl IndexFile<'_> {
                 region.persist([region.write(0, &vec![0; len as usize])])?;
             }
         }
-        Forest::format(&region, (self.records, bytes), superblock.database_id)
+        Forest::format(&region, (self.records, room), superblock.database_id)
     }
 
-    /// The forest that was found, or a new one, for this opening; `superblock` is as it is on the
-    /// media, with this opening in it.
-    pub(super) fn begin(&self, found: Option<Forest>, superblock: &Superblock) -> Result<Forest> {
-        let forest = match found {
-            Some(found) => found,
-            None => self.make(superblock)?,
+    /// The forest that was found, or a new one, for this opening; or why there is no room for a new
+    /// one. `superblock` is as it is on the media, with this opening in it.
+    pub(super) fn begin(
+        &self,
+        found: Option<Forest>,
+        superblock: &Superblock,
+    ) -> Result<std::result::Result<Forest, Error>> {
+        let forest = match found.map_or_else(|| self.make(superblock), Ok) {
+            Err(error) if error.may_pass() => return Ok(Err(error)),
+            forest => forest?,
         };
         debug_assert!(forest.merged() <= superblock.lsn_base, "an index knows of no later commit");
         forest.begin(superblock.incarnations.current)?;
-        Ok(forest)
+        Ok(Ok(forest))
     }
 
     /// Removes the file, if it is this database's: this opening does not keep it up to date.
@@ -261,9 +268,17 @@ impl IndexFile<'_> {
         }
     }
 
+    /// Bytes of records that it has room for.
+    fn room(&self, superblock: &Superblock) -> u64 {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(bytes) = self.options.index_room {
+            return bytes;
+        }
+        superblock.geometry.greatest_len()
+    }
+
     fn region(&self, media: Media, len: u64, superblock: &Superblock) -> Result<Arc<Region>> {
-        let bytes = superblock.geometry.greatest_len();
-        let (_, room) = Forest::region_lens(bytes);
+        let (_, room) = Forest::region_lens(self.room(superblock));
         let region = Region::with_room(media, &self.path, len, room.max(len))?;
         #[cfg(any(test, feature = "testing"))]
         let region = {
@@ -271,7 +286,7 @@ impl IndexFile<'_> {
             region.set_failpoint(self.options.failpoint);
             match self.options.storage {
                 Storage::Real => region,
-                Storage::Simulated(_) => region.based_at(bytes),
+                Storage::Simulated(_) => region.based_at(superblock.geometry.greatest_len()),
             }
         };
         Ok(Arc::new(region))

@@ -165,21 +165,29 @@ impl Opening<'_> {
         self.options.index == Index::Persistent && !self.read_only
     }
 
-    /// The forest that this opening goes on with, where one is wanted; else its file is removed.
+    /// The forest that this opening goes on with, where one is wanted; else its file is removed. It
+    /// goes on without one where there is no room for it: the records are the truth. The note says
+    /// what became of the one that was there.
     pub(super) fn keep_index(
         &self,
         region: &Arc<Region>,
-        found: Option<Forest>,
+        found: FoundIndex,
         superblock: &Superblock,
-    ) -> Result<Option<Forest>> {
+    ) -> Result<(Option<Forest>, Option<String>)> {
         let index = self.index_file(region);
         if self.wants_index() {
-            return index.begin(found, superblock).map(Some);
+            let note = found.damage.map(|damage| format!("it was made anew: {damage}"));
+            return Ok(match index.begin(found.forest, superblock)? {
+                Ok(forest) => (Some(forest), note),
+                Err(error) => {
+                    (None, Some(format!("there is no room for a persistent one: {error}")))
+                }
+            });
         }
         if !self.read_only {
             index.remove(superblock)?;
         }
-        Ok(None)
+        Ok((None, None))
     }
 }
 

@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::create::create_with;
-use self::index_file::FoundIndex;
 use self::load::make_durable;
 use self::own_records::{OwnRecords, catch_up};
 use self::presence::{Presence, check_not_of_node};
@@ -218,8 +217,7 @@ impl Opening<'_> {
             debug_assert!(recovered.last <= superblock.lsn_base, "the next LSN is above all");
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
-        let FoundIndex { forest, damage } = found;
-        let forest = self.keep_index(&region, forest, &superblock)?;
+        let (forest, index_note) = self.keep_index(&region, found, &superblock)?;
         if let Some(forest) = forest.as_ref().filter(|_| self.check_payloads()) {
             mark_unverified(forest, &region, (&zones, &recovered));
         }
@@ -233,7 +231,7 @@ impl Opening<'_> {
         let feeds = self.options.share && !self.read_only;
         let start = Start { last, incarnation, floor, streams, gidx, cleaner, feeds };
         let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
-        engine.index_damage = damage;
+        engine.index_note = index_note;
         engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
         engine.recovered = recovered.last;
         engine.opened.groups_accepted = recovered.above_floor;
@@ -400,7 +398,7 @@ impl Opening<'_> {
             scheduler,
             ctx,
             forest,
-            index_damage: None,
+            index_note: None,
             opened: OpenStats::default(),
             recovered: 0,
             shipper: OnceLock::new(),

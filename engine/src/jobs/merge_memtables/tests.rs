@@ -97,10 +97,11 @@ fn the_boundary_of_a_persistent_index_stays_below_a_commit_that_the_scheduler_ha
     }
 }
 
-/// Bug: a merge that found no room in the persistent index half-way stopped the database. Cause:
-/// its memtable was in the index in part. Fix: the memtable stays as it was, and alone.
+/// Bug: behind a merge that found no room in the persistent index nothing was merged any more, and
+/// `compact_range` never returned. Cause: the memtable stayed, and was tried again. Fix: what there
+/// is no room for goes into memory, and the boundary of the index stays below it.
 #[test]
-fn a_merge_that_finds_no_room_half_way_leaves_its_memtable() {
+fn a_merge_into_a_full_index_goes_on_in_memory() {
     let machine = Machine::with_memory().index(true);
     let db = options(&machine).create("/db").unwrap();
     let key = |n: u32| format!("the same but for the end {n:04}");
@@ -112,20 +113,38 @@ fn a_merge_that_finds_no_room_half_way_leaves_its_memtable() {
     assert!(trees.len() > 1000, "{} trees", trees.len());
     trees[..500].iter().for_each(|tree| forest.remove(tree).unwrap());
     let table = ctx.tables.find("t").unwrap().core();
-    assert!(freeze(ctx, &table));
-    let check = |db: &Database| {
+    let check = |db: &Database, count: u32| {
         let rows: Vec<_> = db.table("t").unwrap().iter().map(|row| row.unwrap().0).collect();
-        assert_eq!(rows, (0..100).map(key).collect::<Vec<_>>());
+        assert_eq!(rows, (0..count).map(key).collect::<Vec<_>>());
     };
-    for _ in 0..2 {
-        assert!(!merge_memtables(ctx).unwrap().did);
-        assert_eq!((table.view().level0.size().records, table.view().frozen.len()), (0, 1));
-        check(&db);
+    for count in [101, 102] {
+        assert!(freeze(ctx, &table));
+        assert!(merge_memtables(ctx).unwrap().did);
+        let view = table.view();
+        assert_eq!((view.level0.size().records, view.frozen.len()), (u64::from(count) - 1, 0));
+        let oldest = view.level0.in_zones.oldest_in_memory().expect("some are in memory");
+        assert!(forest.merged() < oldest, "{} < {oldest}", forest.merged());
+        check(&db, count - 1);
+        put(&db, "t", &key(count - 1));
     }
-    put(&db, "u", "goes on");
+    for end in [machine.crash(Survive::Nothing), machine.kill()] {
+        check(&options(&end).open("/db").unwrap(), 102);
+    }
+    let t = db.table("t").unwrap();
+    std::thread::scope(|scope| {
+        let compacted = scope.spawn(|| db.compact_range(&t, ..));
+        while !compacted.is_finished() {
+            db.step().unwrap();
+        }
+        assert!(compacted.join().unwrap().unwrap().is_finished);
+    });
+    let begun = Instant::now();
+    while table.view().level0.in_zones.oldest_in_memory().is_some() {
+        assert!(begun.elapsed() < LONG, "all is drained");
+        db.step().unwrap();
+    }
     assert!(db.verify().unwrap().damages.is_empty());
-    let again = options(&machine.crash(Survive::Nothing)).open("/db").unwrap();
-    check(&again);
+    check(&db, 102);
 }
 
 /// So many merges end in a kill.
