@@ -21,6 +21,20 @@ pub(crate) fn builds(setting: &mut Setting) -> Result<()> {
     passes(command)
 }
 
+/// What events give to `tracing`: no other build has that feature.
+pub(crate) fn tracing(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    passes(command.args([
+        "test",
+        "--package",
+        "terrace",
+        "--features",
+        "tracing",
+        "--test",
+        "tracing",
+    ]))
+}
+
 /// The smallest parts of commit, in every schedule.
 pub(crate) fn loom(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);

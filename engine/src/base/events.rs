@@ -26,25 +26,34 @@ use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::thread::Builder;
 
-/// Declares the kinds of events. Each has the three fields that all of them have.
+#[cfg(feature = "tracing")]
+mod traced;
+
+/// Declares the kinds of events, each with its name and its level for `tracing`. Each has the three
+/// fields that all of them have.
 macro_rules! events {
     (
         $(#[$event_doc:meta])*
         pub enum $event:ident;
-        $($(#[$doc:meta])* $kind:ident: pub struct $info:ident {
+        $($(#[$doc:meta])* $name:literal, $level:ident => $kind:ident: pub struct $info:ident {
             $($(#[$field_doc:meta])* $field:ident: $ty:ty,)*
         })*
     ) => {
         $(#[$event_doc])*
         #[derive(Clone, Debug, PartialEq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-        #[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]
+        #[cfg_attr(feature = "serde", serde(tag = "event"))]
         #[non_exhaustive]
         pub enum $event {
-            $($(#[$doc])* $kind($info),)*
+            $($(#[$doc])* #[cfg_attr(feature = "serde", serde(rename = $name))] $kind($info),)*
         }
 
         impl $event {
+            /// The name of the kind, which later versions keep: `drain`, `stall_begin`.
+            pub fn name(&self) -> &'static str {
+                match self { $($event::$kind(_) => $name,)* }
+            }
+
             /// The time in milliseconds since 1970. It never goes back in one database.
             pub fn at_ms(&self) -> u64 {
                 match self { $($event::$kind(info) => info.at_ms,)* }
@@ -68,6 +77,18 @@ macro_rules! events {
                     })*
                 };
                 (*at_ms, *number, *dropped) = (at, order, left_out);
+            }
+
+            #[cfg(feature = "tracing")]
+            fn trace(&self) {
+                match self {
+                    $($event::$kind(info) => tracing::event!(
+                        name: $name, target: "terrace", tracing::Level::$level,
+                        at_ms = info.at_ms, number = info.number, dropped = info.dropped,
+                        $($field = traced::Field::value(&info.$field),)*
+                        $name
+                    ),)*
+                }
             }
         }
 
@@ -98,12 +119,13 @@ macro_rules! events {
 events! {
     /// What a running database does: see [`Options::on_event`](crate::Options::on_event).
     ///
-    /// With the feature `serde` it is an object in JSON with a field `event`, which names the kind
-    /// (`drain`, `compaction`), and the fields of the kind.
+    /// With the feature `serde` it is an object in JSON with a field `event`, the
+    /// [`name`](Event::name) of the kind, and the fields of the kind. With the feature `tracing`
+    /// each event goes to `tracing` too, with the target `terrace` and the fields of the kind.
     pub enum Event;
 
     /// The database was opened.
-    Opened: pub struct OpenedInfo {
+    "opened", INFO => Opened: pub struct OpenedInfo {
         /// How the region is kept: `file`, `dax` or `emulated`.
         mode: &'static str,
         /// Whether it is open read-only.
@@ -119,7 +141,7 @@ events! {
     }
 
     /// A memtable was merged into level 0, or copied into a row table of it.
-    Flush: pub struct FlushInfo {
+    "flush", DEBUG => Flush: pub struct FlushInfo {
         /// The table.
         table: String,
         /// Whether it was copied into a row table.
@@ -133,7 +155,7 @@ events! {
     }
 
     /// A drain has moved records of a table from level 0 to level 1.
-    Drain: pub struct DrainInfo {
+    "drain", DEBUG => Drain: pub struct DrainInfo {
         /// The table.
         table: String,
         /// Why: `region` makes room in the region, `runs` moves large commits and bulk loads,
@@ -151,7 +173,7 @@ events! {
     }
 
     /// A compaction has merged extents, or an edit alone has moved or removed some, unread.
-    Compaction: pub struct CompactionInfo {
+    "compaction", DEBUG => Compaction: pub struct CompactionInfo {
         /// The table.
         table: String,
         /// The uppermost level that it took extents from; 0 of a load, which is in none.
@@ -183,7 +205,7 @@ events! {
 
     /// Writers begin to wait. One that comes before the end of the one before says that they wait
     /// for another reason now.
-    StallBegin: pub struct StallBeginInfo {
+    "stall_begin", WARN => StallBegin: pub struct StallBeginInfo {
         /// Why.
         reason: &'static str,
         /// Nanoseconds that writers wait for each KiB; 0 where they wait for space.
@@ -191,7 +213,7 @@ events! {
     }
 
     /// Writers go on: no write is slowed down any more, and none waits for space.
-    StallEnd: pub struct StallEndInfo {
+    "stall_end", INFO => StallEnd: pub struct StallEndInfo {
         /// As of the last beginning.
         reason: &'static str,
         /// Milliseconds since the first writer waited.
@@ -203,7 +225,7 @@ events! {
     }
 
     /// The region has grown, or cannot. The refusal of a disk that stays full is told once.
-    Growth: pub struct GrowthInfo {
+    "growth", INFO => Growth: pub struct GrowthInfo {
         /// Bytes of the region before.
         from_bytes: u64,
         /// Bytes of it now; or those that it was to have.
@@ -213,7 +235,7 @@ events! {
     }
 
     /// Something failed that no call of a user is told of, or the database stopped.
-    BackgroundError: pub struct BackgroundErrorInfo {
+    "background_error", ERROR => BackgroundError: pub struct BackgroundErrorInfo {
         /// What failed, and why.
         error: String,
         /// The kind of the error; none where a thread panicked.
@@ -227,7 +249,7 @@ events! {
     }
 
     /// A request to the object store failed, and is made again after a pause.
-    StoreRetry: pub struct StoreRetryInfo {
+    "store_retry", WARN => StoreRetry: pub struct StoreRetryInfo {
         /// `get`, `put`, `head`, `delete` or `list`.
         request: &'static str,
         /// The object; the first of those to delete; or the prefix of a list.
@@ -243,7 +265,7 @@ events! {
     }
 
     /// A read found other bytes than were written.
-    Corruption: pub struct CorruptionInfo {
+    "corruption", ERROR => Corruption: pub struct CorruptionInfo {
         /// As [`Damage::tier`](crate::Damage::tier).
         tier: &'static str,
         /// The file; of an object, the store's URL and the object's name.
@@ -255,7 +277,7 @@ events! {
     }
 
     /// A database of a shared store has another role.
-    RoleChange: pub struct RoleChangeInfo {
+    "role_change", INFO => RoleChange: pub struct RoleChangeInfo {
         /// `writer`; `follower` or `standby`, once for each database that it starts from;
         /// `promoted`, of a standby or a takeover that is the writer now; `fenced`, of a writer
         /// that another one has taken the store from.
@@ -265,7 +287,7 @@ events! {
     }
 
     /// The database was closed. It is the last event.
-    Closed: pub struct ClosedInfo {
+    "closed", INFO => Closed: pub struct ClosedInfo {
         /// What failed, if something did.
         error: Option<String>,
     }
@@ -305,7 +327,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Events(Option<Arc<EventQueue>>);
 
 struct EventQueue {
-    tell: EventFn,
+    tell: Option<EventFn>,
     clock: Arc<Clock>,
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -327,10 +349,14 @@ thread_local! {
 }
 
 impl Events {
-    /// Those that `tell` is told of, where there is one.
+    /// Those that `tell` is told of, where there is one. With the feature `tracing` somebody may
+    /// listen at any time.
     pub(crate) fn new(tell: Option<EventFn>, clock: impl FnOnce() -> Arc<Clock>) -> Events {
+        if tell.is_none() && cfg!(not(feature = "tracing")) {
+            return Events(None);
+        }
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Events(tell.map(|tell| Arc::new(EventQueue { tell, clock: clock(), state, changed })))
+        Events(Some(Arc::new(EventQueue { tell, clock: clock(), state, changed })))
     }
 
     /// Sends an event, which is made only if somebody is told of it.
@@ -430,8 +456,13 @@ impl EventQueue {
     fn run(&self) {
         TELLS.set(true);
         while let Some(event) = self.next() {
-            // A panic of the function is not ours to pass on.
-            catch_unwind(AssertUnwindSafe(|| (self.tell)(&event))).unwrap_or(());
+            // A panic of the function, or of a subscriber, is not ours to pass on.
+            let call = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).unwrap_or(());
+            if let Some(tell) = &self.tell {
+                call(&|| tell(&event));
+            }
+            #[cfg(feature = "tracing")]
+            call(&|| event.trace());
         }
         self.state.lock().runs = false;
         self.changed.notify_all();

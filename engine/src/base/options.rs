@@ -442,6 +442,14 @@ impl Options {
         self
     }
 
+    /// Takes the function of [`on_event`](Options::on_event) back, for the C interface.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_events(mut self) -> Options {
+        self.on_event = None;
+        self
+    }
+
     /// For tests and measurements only: has each request to the object store take so much longer,
     /// and its bytes as long as on a connection of so many bytes a second.
     #[cfg(any(test, feature = "testing", feature = "bench"))]
