@@ -1,5 +1,5 @@
 //! Functions of the caller's that the library calls: under a deadline, while a database opens, when
-//! a commit has ended, and for the bytes of a dump.
+//! a commit has ended, with events, and for the bytes of a dump.
 
 use std::ffi::{c_char, c_void};
 use std::io;
@@ -54,6 +54,15 @@ pub type LockWaitFunction =
 /// waits for no commit and closes no database.
 pub type CommitFunction =
     Option<unsafe extern "C" fn(context: *mut c_void, status: Status, error: Option<&Error>)>;
+
+/// Is told of an event of a database. name is that of its kind, such as "drain" or "stall_begin".
+/// json is an object without a line break: "event" is the name, "at_ms" the time in milliseconds
+/// since 1970, "number" rises, "dropped" counts events that were left out right before. The other
+/// fields are those of the kind. docs/operations.md has the kinds. Both texts are valid until the
+/// function returns. One thread of the library calls it, which holds no lock. It may take long, call
+/// the library, and close the database. It returns normally.
+pub type EventFunction =
+    Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char, json: *const c_char)>;
 
 /// Takes the next bytes of a dump; whether it has taken all of them. They are valid until it
 /// returns. The thread of the call calls it, and it returns normally.
@@ -182,6 +191,40 @@ pub extern "C" fn terrace_options_set_lock_waits(
             }
         };
         options.0 = std::mem::take(&mut options.0).on_lock_wait(tell);
+        Ok(())
+    })
+}
+
+/// Has databases that are opened with these options tell function of their events, in their order.
+/// NULL removes it. Of several functions the last one counts. terrace_close returns when all is
+/// told, unless function calls it. Events wait for the function: 1,024 at most, and later ones are
+/// left out. The function and its context, which may be NULL, stay valid until the options are freed
+/// and terrace_close has returned for each of the databases; or followers are closed.
+///
+/// Errors: TERRACE_INVALID where options is NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_options_on_event(
+    options: Option<&mut Options>,
+    function: EventFunction,
+    context: *mut c_void,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (options, context) = (need(options, "options")?, Context::new(context));
+        let of_engine = std::mem::take(&mut options.0);
+        let Some(function) = function else {
+            options.0 = of_engine.without_events();
+            return Ok(());
+        };
+        options.0 = of_engine.on_event(move |event| {
+            let (name, Ok(json)) = (c_text(event.name()), serde_json::to_vec(event)) else {
+                return;
+            };
+            let json = c_text(json);
+            // SAFETY: the function is the caller's, with this signature and context. The texts are
+            // valid until it returns.
+            unsafe { function(context.pointer(), name.as_ptr(), json.as_ptr()) };
+        });
         Ok(())
     })
 }

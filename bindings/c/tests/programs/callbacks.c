@@ -1,5 +1,5 @@
-/* Functions of the program that the library calls: under a deadline, while a database opens, and
- * when a commit has ended. Beside them what a program asks about options and versions. */
+/* Functions of the program that the library calls: under a deadline, while a database opens, when a
+ * commit has ended, and with events. Beside them what a program asks about options and versions. */
 
 #define _POSIX_C_SOURCE 200809L
 
@@ -175,6 +175,60 @@ static void lock_waits(void) {
     terrace_error_free(error);
 }
 
+struct events {
+    terrace_database *database;
+    int opened, flushes, closed;
+};
+
+/* It writes, and closes the database at the end of a job. */
+static void note_event(void *context, const char *name, const char *json) {
+    struct events *events = context;
+    terrace_error *error = NULL;
+    char begin[64];
+    snprintf(begin, sizeof begin, "{\"event\":\"%s\",\"at_ms\":", name);
+    CHECK(strncmp(json, begin, strlen(begin)) == 0 && strchr(json, '\n') == NULL);
+    CHECK(json[strlen(json) - 1] == '}');
+    events->opened += strcmp(name, "opened") == 0;
+    events->closed += strcmp(name, "closed") == 0;
+    if (strcmp(name, "flush") != 0 || strstr(json, "\"table\":\"events\"") == NULL)
+        return;
+    if (events->flushes++ > 0)
+        return;
+    terrace_table *table = terrace_database_table(events->database, "events", &error);
+    HANDLE(table);
+    OK(terrace_table_put(table, TEXT("of"), TEXT("the function"), TERRACE_DURABLE, &error));
+    CHECK(has(table, "of", "the function"));
+    terrace_table_free(table);
+    OK(terrace_close(events->database, &error));
+    terrace_error_free(error);
+}
+
+static void events(void) {
+    terrace_error *error = NULL;
+    struct events told = {0};
+    terrace_options *options = small_options();
+    FAILS(TERRACE_INVALID, terrace_options_on_event(NULL, note_event, &told, &error));
+    OK(terrace_options_on_event(options, note_event, &told, &error));
+    OK(terrace_options_on_event(options, NULL, NULL, &error));
+    close_and_free(terrace_open(path_of("db"), options, &error));
+    CHECK(told.opened == 0);
+
+    OK(terrace_options_on_event(options, note_event, &told, &error));
+    told.database = terrace_open_existing(path_of("db"), options, &error);
+    HANDLE(told.database);
+    terrace_table *table = terrace_database_table(told.database, "events", &error);
+    HANDLE(table);
+    OK(terrace_table_put(table, TEXT("key"), TEXT("value"), TERRACE_DURABLE, &error));
+    /* The function may close the database meanwhile. */
+    terrace_status status = terrace_table_compact_range(table, NULL, &error);
+    CHECK(status == TERRACE_OK || status == TERRACE_CLOSED);
+    terrace_table_free(table);
+    close_and_free(told.database);
+    CHECK(told.opened == 1 && told.flushes > 0 && told.closed == 1);
+    terrace_options_free(options);
+    terrace_error_free(error);
+}
+
 static void option_names(void) {
     terrace_error *error = NULL;
     static const char *const known[] = {"pm_size", "block_size", "isolation"};
@@ -221,6 +275,7 @@ int main(int count, char **arguments) {
     close_and_free(database);
     opening();
     lock_waits();
+    events();
     option_names();
     names_of_statuses();
     versions();
