@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use terrace::{Durability, ErrorKind};
 
 use crate::pending::PendingCommit;
-use crate::{errors, exit};
+use crate::{errors, events, exit};
 
 /// A wait is cut into slices of this length. Between two of them signals are looked at.
 pub(crate) const SLICE: Duration = Duration::from_millis(200);
@@ -105,12 +105,16 @@ pub(crate) fn commit(
 }
 
 /// Runs `f` on a thread of its own, and `look` in between, which may raise. After Ctrl-C the call
-/// ends at once; what `f` does goes on to its end.
+/// ends at once; what `f` does goes on to its end. A function that is told of an event runs `f` on
+/// its own thread: a closing on another one would wait until that function has returned.
 pub(crate) fn watched<T: Send + 'static>(
     py: Python<'_>,
     f: impl FnOnce() -> terrace::Result<T> + Send + 'static,
     mut look: impl FnMut() -> PyResult<()>,
 ) -> PyResult<T> {
+    if events::tells() {
+        return released(py, f);
+    }
     let (sender, receiver) = sync_channel(1);
     let work = move || {
         // Without a receiver, which Ctrl-C has ended, the outcome goes nowhere.

@@ -18,6 +18,7 @@ mod compact;
 mod database;
 mod dump;
 mod errors;
+mod events;
 mod exit;
 mod follower;
 mod json;

@@ -7,11 +7,23 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use terrace::{Durability, Existing, Isolation, Options, TableOptions, TxnOptions};
 
-use crate::errors;
+use crate::{errors, events};
 
-/// The options of a database.
+/// The options of a database. `on_event` has no text.
 pub(crate) fn database(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
-    filled(Options::new(), named, Options::names(), Options::set)
+    let mut on_event = None;
+    if let Some(named) = named
+        && let Some(function) = named.get_item("on_event")?
+    {
+        named.del_item("on_event")?;
+        on_event = (!function.is_none()).then_some(function);
+    }
+    let options = filled(Options::new(), named, Options::names(), Options::set)?;
+    match on_event {
+        Some(function) if function.is_callable() => Ok(events::tell(options, function.unbind())),
+        Some(other) => Err(wrong_class(("option on_event", "a function, or None"), &other)),
+        None => Ok(options),
+    }
 }
 
 /// The options of a table.
