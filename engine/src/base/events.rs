@@ -19,8 +19,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::error::{Damage, Error, ErrorKind, Result};
+use super::operations::{OperationKind, TimedOperation};
 use crate::mvcc::Clock;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
@@ -286,6 +288,35 @@ events! {
         lsn: u64,
     }
 
+    /// A call took longer than [`Options::slow_operation`](crate::Options::slow_operation). Times
+    /// are in milliseconds, and of the calling thread. What they leave is processing, or waiting
+    /// for a processor; also what a closure of the caller's took that a value was lent to.
+    "slow_operation", WARN => SlowOperation: pub struct SlowOperationInfo {
+        /// `get` of one key or several, `range` of one chunk of rows, `commit`, or `transaction`, a
+        /// call of a transaction on one row.
+        operation: &'static str,
+        /// The table; none of a commit, which may have several.
+        table: Option<String>,
+        /// All of it.
+        ms: f64,
+        /// Waits for locks on rows.
+        lock_ms: f64,
+        /// Slowed down, or waiting for space in the region.
+        pace_ms: f64,
+        /// Publishing commits, and syncs, of this thread and of others that it waited for.
+        sync_ms: f64,
+        /// Waits for the shared store to acknowledge a commit.
+        remote_ms: f64,
+        /// Reading from extent files and the object store, or waiting for what was begun there.
+        read_ms: f64,
+        /// So many reads. Blocks in the cache take none.
+        reads: u64,
+        /// Bytes of them.
+        read_bytes: u64,
+        /// Extents of levels that look-ups have asked, each of another sublevel or level.
+        extents: u64,
+    }
+
     /// The database was closed. It is the last event.
     "closed", INFO => Closed: pub struct ClosedInfo {
         /// What failed, if something did.
@@ -328,6 +359,8 @@ pub(crate) struct Events(Option<Arc<EventQueue>>);
 
 struct EventQueue {
     tell: Option<EventFn>,
+    /// Operations that take longer are told of.
+    slow: Option<Duration>,
     clock: Arc<Clock>,
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -351,12 +384,15 @@ thread_local! {
 impl Events {
     /// Those that `tell` is told of, where there is one. With the feature `tracing` somebody may
     /// listen at any time.
-    pub(crate) fn new(tell: Option<EventFn>, clock: impl FnOnce() -> Arc<Clock>) -> Events {
+    pub(crate) fn new(
+        (tell, slow): (Option<EventFn>, Option<Duration>),
+        clock: impl FnOnce() -> Arc<Clock>,
+    ) -> Events {
         if tell.is_none() && cfg!(not(feature = "tracing")) {
             return Events(None);
         }
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Events(Some(Arc::new(EventQueue { tell, clock: clock(), state, changed })))
+        Events(Some(Arc::new(EventQueue { tell, slow, clock: clock(), state, changed })))
     }
 
     /// Sends an event, which is made only if somebody is told of it.
@@ -389,6 +425,40 @@ impl Events {
     /// Whether somebody is told.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// Runs an operation, and tells of it if it was slow. One inside of another is part of that.
+    #[inline]
+    pub(crate) fn time<T>(
+        &self,
+        operation: OperationKind,
+        table: impl FnOnce() -> Option<String>,
+        f: impl FnOnce() -> T,
+    ) -> T {
+        let timed = self.begin(operation);
+        let done = f();
+        self.end(timed, table);
+        done
+    }
+
+    /// Begins an operation; none where it is not timed, or is part of another one.
+    #[inline]
+    pub(crate) fn begin(&self, operation: OperationKind) -> Option<TimedOperation> {
+        // What is told of a call would have the function make the next one.
+        let slow = self.0.as_ref().filter(|_| !TELLS.get()).and_then(|queue| queue.slow)?;
+        TimedOperation::begin(operation, slow)
+    }
+
+    /// Tells of an operation that has ended, if it was slow.
+    #[inline]
+    pub(crate) fn end(
+        &self,
+        timed: Option<TimedOperation>,
+        table: impl FnOnce() -> Option<String>,
+    ) {
+        if let Some(slow) = timed.and_then(TimedOperation::end) {
+            self.send(|| SlowOperationInfo { table: table(), ..slow });
+        }
     }
 
     /// What `make` makes, to be sent later, if somebody is told of it.

@@ -1,4 +1,5 @@
-//! The ground: errors, limits, options, records, merge operators, events, and what is counted.
+//! The ground: errors, limits, options, records, merge operators, events, and what is counted
+//! and timed.
 
 pub(crate) mod counters;
 pub(crate) mod error;
@@ -6,6 +7,7 @@ pub mod events;
 pub mod limits;
 pub(crate) mod memory;
 pub(crate) mod name;
+pub(crate) mod operations;
 pub(crate) mod operator;
 pub(crate) mod options;
 pub(crate) mod record;

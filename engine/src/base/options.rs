@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use named::{
-    COMPRESSIONS, INDEX, MEMORY_FILES, MODE, PERMISSIONS, SWITCH, SWITCH_OR_NONE, TIME, URL, bytes,
-    bytes_or_none, declare, text,
+    COMPRESSIONS, INDEX, MEMORY_FILES, MODE, PERMISSIONS, SWITCH, SWITCH_OR_NONE, TIME,
+    TIME_OR_NONE, URL, bytes, bytes_or_none, declare, text,
 };
 
 use crate::base::events::{Event, EventFn, Events};
@@ -377,6 +377,14 @@ declare! {
     /// ```
     on_event(f: impl Fn(&Event) + Send + Sync + 'static): Option<EventFn> = None
         => Some(Arc::new(f));
+
+    /// Tells [`on_event`](Options::on_event) of calls that take longer: see
+    /// [`SlowOperationInfo`](crate::events::SlowOperationInfo), which has where their time went.
+    /// `None` by default: no call is timed. With it, and with a function for events, each call
+    /// reads the clock twice more, some 50 ns, and once more where it waits or reads from a device.
+    /// Calls of that function are not told of.
+    slow_operation(threshold: impl Into<Option<Duration>>): Option<Duration> = None
+        => threshold.into(), takes TIME_OR_NONE;
 
     @fields
     /// Of one opening, where its parts send events to.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use super::group::Group;
 use super::ring::WaitQueue;
+use crate::base::operations;
 use crate::base::record::Lsn;
 use crate::os::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::os::{cores, thread};
@@ -104,7 +105,7 @@ impl Bucket {
             queue.waiting.push_back(Arc::clone(&member));
             member
         };
-        match member.wait() {
+        match operations::wait(|spent| &mut spent.sync, || member.wait()) {
             Told::Leads => match member.group.lock().take() {
                 Some(group) => Part::Leads(Lead::new(self, group)),
                 None => unreachable!("a member that is told to lead has its group (invariant 2)"),

@@ -30,6 +30,7 @@ use super::ring::{Finished, Written};
 use super::sequencer::{InSequencer, Place, Sequencer, Start, Step, reached};
 use super::subentry::{Blobs, Content, SUB_HEADER, SubEntry};
 use crate::base::error::{Error, Result};
+use crate::base::operations;
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::{Kind, Lsn};
 use crate::memtable::{Memtable, Record};
@@ -209,7 +210,9 @@ impl Committer {
         looks: Option<u64>,
     ) -> Result<()> {
         match &self.feed {
-            Some(feed) if durability == Durability::Remote => feed.wait_remote(lsn, looks),
+            Some(feed) if durability == Durability::Remote => {
+                operations::wait(|spent| &mut spent.remote, || feed.wait_remote(lsn, looks))
+            }
             _ => Ok(()),
         }
     }

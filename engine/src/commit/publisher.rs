@@ -36,6 +36,7 @@ use super::poison::{Poison, Stopped};
 use super::ring::{Ring, WaitQueue, Written, ring_len};
 use super::sequencer::{Start, Step, reached};
 use crate::base::error::{Error, Result};
+use crate::base::operations;
 use crate::base::options::Failpoint;
 use crate::base::record::Lsn;
 use crate::mvcc::Watermark;
@@ -157,6 +158,10 @@ impl Publisher {
 
     /// Waits until `lsn` has come as far as `goal`; is the publisher whenever no other thread is.
     pub(super) fn wait(&self, lsn: Lsn, goal: Goal) -> std::result::Result<(), Stopped> {
+        operations::wait(|spent| &mut spent.sync, || self.wait_for(lsn, goal))
+    }
+
+    fn wait_for(&self, lsn: Lsn, goal: Goal) -> std::result::Result<(), Stopped> {
         loop {
             if self.has_reached(lsn, goal) {
                 debug_assert!(self.is_floor_near(), "F is near (invariant 5)");

@@ -41,6 +41,7 @@ use super::graph::{Graph, NewWaiter};
 use super::ranges::RangeLocks;
 use super::request::{Blockers, Shard};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
+use crate::base::operations;
 use crate::base::options::LockWaitFn;
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -336,7 +337,7 @@ impl LockManager {
             // A panic that left this call would leave a waiter that nobody ends.
             catch_unwind(AssertUnwindSafe(|| tell(owner, &blockers))).unwrap_or(());
         }
-        let outcome = self.outcome(waiter, deadline);
+        let outcome = operations::wait(|spent| &mut spent.locks, || self.outcome(waiter, deadline));
         if !matches!(outcome, Outcome::Granted { .. }) {
             self.withdraw(waiter);
         }

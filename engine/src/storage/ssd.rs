@@ -38,6 +38,7 @@ use std::sync::Arc;
 use super::location::{Location, SpaceUse, UNIT};
 use super::object::ObjectTier;
 use crate::base::error::{Damage, Error, Mismatch, Result};
+use crate::base::operations::{self, note};
 use crate::base::options::Failpoint;
 use crate::mvcc::about_to_wait;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -325,6 +326,11 @@ impl ExtentStore {
             return Err(self.corrupt(at, offset, format!("{len} bytes"), got));
         }
         reads_device();
+        note(|spent| spent.count_read(len));
+        operations::wait(|spent| &mut spent.reading, || self.read_now(at, (offset, len)))
+    }
+
+    fn read_now(&self, at: &Location, (offset, len): (u32, u32)) -> Result<Vec<u8>> {
         if let Some(id) = at.object() {
             return self.of_this_opening(self.tier(id)?.read(id, at.len, (offset, len)));
         }

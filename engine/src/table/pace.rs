@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::{Events, StallBeginInfo, StallEndInfo};
+use crate::base::operations::note;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::{earlier, time};
@@ -227,6 +228,7 @@ impl Pace {
             drop(state);
             let waited = time::since(self.began) - now;
             self.waited.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+            note(|spent| spent.pace += waited);
             if is_closed {
                 return Err(Error::closed());
             }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::core::TableCore;
 use super::{Keep, Shared, Table, TableSlot};
 use crate::base::error::{Error, Result};
+use crate::base::operations::OperationKind;
 use crate::base::record::Lsn;
 use crate::mvcc::Registered;
 use crate::read;
@@ -330,7 +331,10 @@ impl Range {
         }
         // A chunk without rows has passed keys that have none.
         while self.own(from_back).is_empty() && !self.exhausted && self.left > 0 {
-            self.read_on_from(from_back).map_err(|e| self.fail(e))?;
+            let timed = self.shared.events.begin(OperationKind::Range);
+            let read = self.read_on_from(from_back);
+            self.shared.events.end(timed, || Some(self.core.name()));
+            read.map_err(|e| self.fail(e))?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::{Keep, Range, Shared, Table, TableSlot};
 use crate::base::error::Result;
+use crate::base::operations::OperationKind;
 use crate::base::options::TableOptions;
 use crate::base::record::{LSN_MAX, Lsn};
 use crate::mvcc::Registered;
@@ -293,14 +294,26 @@ impl TableReader<'_> {
         })
     }
 
+    /// Runs a look-up, which may be slow.
+    #[inline]
+    fn time<T>(self, look_up: impl FnOnce() -> T) -> T {
+        self.shared.events.time(OperationKind::Get, || Some(self.slot.core().name()), look_up)
+    }
+
     /// The value of `key`.
     pub(super) fn get(self, key: &[u8]) -> Result<Option<Bytes>> {
-        let local = self.read(|view, at| read::local(view, || read::get(view, key, at)))?;
-        local.map_or_else(|| Ok(self.multi_get_remote(&[key])?.pop().flatten()), Ok)
+        self.time(|| {
+            let local = self.read(|view, at| read::local(view, || read::get(view, key, at)))?;
+            local.map_or_else(|| Ok(self.multi_get_remote(&[key])?.pop().flatten()), Ok)
+        })
     }
 
     /// Whether there is `key`.
     fn contains_key(self, key: &[u8]) -> Result<bool> {
+        self.time(|| self.contains_key_now(key))
+    }
+
+    fn contains_key_now(self, key: &[u8]) -> Result<bool> {
         let contains = |view: PinnedView<'_>, at| read::contains(view, key, at);
         let local = self.read(|view, at| read::local(view, || contains(view, at)))?;
         if let Some(local) = local {
@@ -312,6 +325,11 @@ impl TableReader<'_> {
 
     /// What `f` makes of the value of `key`, which it is lent where it lies.
     pub(super) fn get_with<T>(self, key: &[u8], f: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        self.time(|| self.get_with_now(key, f))
+    }
+
+    #[inline]
+    fn get_with_now<T>(self, key: &[u8], f: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         // The table may turn out to be emptied, and is looked into again then. `f` has not run.
         let f = Cell::new(Some(f));
         let make = |value: &[u8]| f.take().map(|f| f(value));
@@ -335,6 +353,10 @@ impl TableReader<'_> {
 
     /// The values of some keys, all as of one moment.
     pub(super) fn multi_get<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
+        self.time(|| self.multi_get_now(keys))
+    }
+
+    fn multi_get_now<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
         // No epoch stays pinned over many keys: it would hold back space in every database.
         if self.snapshot.is_some() || read::together(keys).nth(1).is_some() {
             return self.multi_get_remote(keys);

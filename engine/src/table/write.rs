@@ -26,6 +26,7 @@ use super::runs::{Joined, NewRun};
 use super::shared::Applying;
 use super::shared::{Keep, Shared};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::operations::{self, OperationKind};
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Lsn;
 use crate::commit::{CommitRequest, Group, Pending};
@@ -44,11 +45,17 @@ impl Shared {
     /// long as it takes. A thread that applies the writer's commits locks nothing: a reader's
     /// transactions must not hold them up.
     pub(crate) fn write(&self, batch: &TableBatch, durability: Durability) -> Result<()> {
-        let mut request = BatchRequest::new(self, batch);
-        request.takes_locks = !Applying::is_inside();
-        let lsn = request.commit(durability)?;
-        drop(request);
-        self.committer.wait_for_store(lsn, durability, None)
+        self.events.time(
+            OperationKind::Commit,
+            || None,
+            || {
+                let mut request = BatchRequest::new(self, batch);
+                request.takes_locks = !Applying::is_inside();
+                let lsn = request.commit(durability)?;
+                drop(request);
+                self.committer.wait_for_store(lsn, durability, None)
+            },
+        )
     }
 
     /// As [`Shared::write`], but does not wait once the batch has its place in the order.
@@ -69,7 +76,8 @@ impl Shared {
     /// is visible, and as durable as this machine makes it. The caller waits for a store once it
     /// has given its locks back.
     pub(crate) fn commit(&self, batch: &TableBatch, durability: Durability) -> Result<Lsn> {
-        BatchRequest::new(self, batch).commit(durability)
+        let commit = || BatchRequest::new(self, batch).commit(durability);
+        self.events.time(OperationKind::Commit, || None, commit)
     }
 
     /// Gives such a batch its place in the order of commits, and does not wait for more; `None` if
@@ -142,7 +150,8 @@ impl Shared {
     /// The region is full: wakes the background, and waits until it has made space.
     fn wait_for_space(&self, full: &Error, mark: u64) -> Result<()> {
         self.wakeup.wake();
-        let waited = self.pace.wait_for_space(mark);
+        let wait = || self.pace.wait_for_space(mark);
+        let waited = operations::wait(|spent| &mut spent.pace, wait);
         // A failure that stops the database wakes who waits, too.
         self.poison.check()?;
         waited.map_err(|waited| waited.after(full))

@@ -12,6 +12,7 @@ use super::registry::Registry;
 use super::state::{Inner, Running};
 use crate::base::error::{Error, Result};
 use crate::base::limits;
+use crate::base::operations::OperationKind;
 use crate::base::operator;
 use crate::locks::{Mode, RunsHere};
 use crate::memtable::Record;
@@ -473,11 +474,18 @@ impl Transaction {
         table: &Table,
         f: impl FnOnce(&mut Running, usize) -> Result<T>,
     ) -> Result<T> {
-        self.inner.shared.check_open()?;
-        self.inner.call(|running| {
-            let at = running.table(&self.inner, table)?;
-            f(running, at)
-        })
+        let shared = &self.inner.shared;
+        shared.check_open()?;
+        shared.events.time(
+            OperationKind::Transaction,
+            || Some(table.name()),
+            || {
+                self.inner.call(|running| {
+                    let at = running.table(&self.inner, table)?;
+                    f(running, at)
+                })
+            },
+        )
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{LevelCursor, Run};
 use crate::base::error::Result;
+use crate::base::operations::note;
 use crate::base::options::{TableOptions, Tier};
 use crate::base::record::{LSN_MAX, Lsn, RowTable, TableId};
 use crate::cache::{LOT, completes_a_lot};
@@ -304,9 +305,9 @@ impl Version {
         blocks: Blocks<'g>,
     ) -> Result<Option<Found<'g>>> {
         for (n, level) in self.levels.iter().enumerate() {
-            if let Some(extent) = level.find(key)
-                && let Some(found) = extent.get(key, at, blocks)?
-            {
+            let Some(extent) = level.find(key) else { continue };
+            note(|spent| spent.extents += 1);
+            if let Some(found) = extent.get(key, at, blocks)? {
                 self.answers.count(n);
                 return Ok(Some(found));
             }

@@ -36,6 +36,7 @@ mod per_core;
 mod refusals;
 mod self_waits;
 mod shared_threads;
+mod slow_operations;
 mod transactions;
 mod txn_calls;
 mod typed;

@@ -58,6 +58,7 @@ class _DatabaseOptions(TypedDict, total=False):
     own_streams: int
     threads: int
     bytes_per_second: _Size
+    slow_operation: _Time | str | None
     on_event: Callable[[dict[str, Any]], object] | None
 
 class _TableOptions(TypedDict, total=False):

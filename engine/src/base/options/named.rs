@@ -168,7 +168,7 @@ pub(crate) const SWITCH_OR_NONE: OptionType<Option<bool>> =
     OptionType::new("on or off, or none for the default", |text| or_none(text, switch));
 pub(crate) const TIME: OptionType<Duration> =
     OptionType::new("a time, such as 90s, 36h or 7d", duration);
-pub(crate) const TTL: OptionType<Option<Duration>> =
+pub(crate) const TIME_OR_NONE: OptionType<Option<Duration>> =
     OptionType::new("a time, such as 90s, 36h or 7d, or none", |text| or_none(text, duration));
 pub(crate) const MODE: OptionType<Mode> = OptionType::new(
     "file, dax, emulated, or emulated with the delay of a block, such as emulated:300ns",

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use super::named::{
-    COMPRESSIONS_OF_TABLE, LEVEL0, OPERATOR, TIER, TTL, bytes, bytes_or_none, count, declare,
-    of_code,
+    COMPRESSIONS_OF_TABLE, LEVEL0, OPERATOR, TIER, TIME_OR_NONE, bytes, bytes_or_none, count,
+    declare, of_code,
 };
 use super::types::TypeNames;
 use super::{Index, Options};
@@ -72,7 +72,7 @@ declare! {
     /// off the disk after as long again at the latest, mostly sooner.
     ///
     /// [`Database::set_ttl`]: crate::Database::set_ttl
-    ttl(ttl: Duration): Option<Duration> = None => Some(ttl), takes TTL, get time_to_live;
+    ttl(ttl: Duration): Option<Duration> = None => Some(ttl), takes TIME_OR_NONE, get time_to_live;
 
     /// Values of so many bytes and more are kept apart from their keys on disk: 512 to 1048576; by
     /// default none are. Compactions move what stands in their place, and not them. So the drain

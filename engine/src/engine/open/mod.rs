@@ -169,7 +169,7 @@ impl LockedDatabase {
         }
         let (files, read_only) = (self.files, how == OpenHow::ReadOnly);
         let clock = || options.clock_of_records();
-        let events = Events::new(options.on_event.clone(), clock);
+        let events = Events::new((options.on_event.clone(), options.slow_operation), clock);
         let options = &Options { events, ..options.clone() };
         Instance::start(Opening { files, path, options, read_only }.run(started)?, self.lock)
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use super::{ExtentFile, ExtentStore, Location};
 use crate::base::error::{Error, Result};
+use crate::base::operations::{self, note};
 use crate::os::sync::atomic::Ordering;
 use crate::os::sync::channel::{Receiver, Sender, SyncSender, channel, sync_channel};
 use crate::os::sync::locks::Mutex;
@@ -199,6 +200,11 @@ impl ExtentStore {
     ///
     /// As [`read`](ExtentStore::read).
     pub(crate) fn end_read(&self, reading: Reading) -> Result<Vec<u8>> {
+        note(|spent| spent.count_read(reading.len));
+        operations::wait(|spent| &mut spent.reading, || self.end_read_now(reading))
+    }
+
+    fn end_read_now(&self, reading: Reading) -> Result<Vec<u8>> {
         let Reading { at, offset, len, source } = reading;
         let found = match (source, at.object()) {
             (Source::Object(fetch), Some(id)) => self.tier(id)?.finish_read(*fetch),

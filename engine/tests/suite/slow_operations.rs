@@ -1,0 +1,116 @@
+//! Slow operations are told with where their time went.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::common::tiny;
+use terrace::events::{Event, SlowOperationInfo};
+use terrace::{ErrorKind, Options};
+
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<SlowOperationInfo>>>);
+
+impl Told {
+    /// Tells of operations that take longer than that.
+    fn by(&self, options: Options, slow: Duration) -> Options {
+        let told = self.clone();
+        options.slow_operation(slow).on_event(move |event| {
+            if let Event::SlowOperation(info) = event {
+                told.0.lock().unwrap().push(info.clone());
+            }
+        })
+    }
+
+    /// Those of one kind, none of which has more in parts than in all.
+    fn of(&self, operation: &str) -> Vec<SlowOperationInfo> {
+        let told = self.0.lock().unwrap();
+        let parts = |one: &SlowOperationInfo| {
+            one.lock_ms + one.pace_ms + one.sync_ms + one.remote_ms + one.read_ms
+        };
+        assert!(told.iter().all(|one| parts(one) <= one.ms + 1e-6), "{told:?}");
+        told.iter().filter(|one| one.operation == operation).cloned().collect()
+    }
+}
+
+#[test]
+fn a_slow_operation_says_where_its_time_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let (told, path) = (Told::default(), dir.path().join("db"));
+    let options = |told: &Told| told.by(tiny().stepped(), Duration::ZERO);
+    let db = options(&told).open(&path).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..500u32 {
+        table.put(n.to_be_bytes(), [7; 1000]).unwrap();
+    }
+    db.compact_range(&table, ..).unwrap();
+    while db.step().unwrap() {}
+    db.close().unwrap();
+    let commits = told.of("commit");
+    assert!(commits.len() >= 500, "{}", commits.len());
+    assert!(commits.iter().all(|commit| commit.table.is_none() && commit.reads == 0));
+    assert!(commits.iter().any(|commit| commit.sync_ms > 0.0), "{commits:?}");
+
+    let told = Told::default();
+    let db = options(&told).open(&path).unwrap();
+    let table = db.existing_table("t").unwrap();
+    let other = |_: &[u8]| table.get(9u32.to_be_bytes()).unwrap().unwrap().len();
+    assert_eq!(table.get_with(3u32.to_be_bytes(), other).unwrap(), Some(1000));
+    assert_eq!(table.range(..).count(), 500);
+    db.close().unwrap();
+    let gets = told.of("get");
+    assert_eq!(gets.len(), 1, "a look-up inside of another one is part of it: {gets:?}");
+    assert_eq!(gets[0].table.as_deref(), Some("t"));
+    assert!(gets[0].reads > 0 && gets[0].read_bytes > 0 && gets[0].read_ms > 0.0, "{gets:?}");
+    assert!(gets[0].extents >= 2, "two look-ups: {gets:?}");
+    let ranges = told.of("range");
+    assert!(ranges.len() > 1, "a chunk each: {ranges:?}");
+    assert!(ranges.iter().map(|range| range.read_bytes).sum::<u64>() > 10_000, "{ranges:?}");
+}
+
+#[test]
+fn waits_for_locks_and_for_space_are_told() {
+    let told = Told::default();
+    let db = told.by(tiny().in_memory(64 << 20).stepped(), Duration::ZERO).open("db").unwrap();
+    let table = db.table("t").unwrap();
+    let wait = Duration::from_millis(20);
+    let holder = db.begin().unwrap();
+    holder.put(&table, "key", "held").unwrap();
+    let (plain, waiter) = (|| table.put("key", "plain"), db.begin().unwrap());
+    let locks: [&dyn Fn() -> terrace::Result<()>; 2] = [&plain, &|| waiter.put(&table, "key", "2")];
+    for put in locks {
+        let error = terrace::with_deadline(Instant::now() + wait, put).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+    }
+    drop((holder, waiter));
+    // No step makes space.
+    let put = |n: u32| {
+        let put = || table.put(n.to_be_bytes(), vec![n as u8; 30_000]);
+        terrace::with_deadline(Instant::now() + wait, put)
+    };
+    let full = (0..1000).find_map(|n| put(n).err()).unwrap();
+    assert_eq!(full.kind(), ErrorKind::Timeout, "{full}");
+    db.close().unwrap();
+    let commits = told.of("commit");
+    assert!(commits.iter().any(|commit| commit.lock_ms > 0.0), "{commits:?}");
+    assert!(commits.iter().any(|commit| commit.pace_ms > 0.0), "{commits:?}");
+    let calls = told.of("transaction");
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    assert!(calls.iter().all(|call| call.table.as_deref() == Some("t")));
+    assert!(calls[0].lock_ms == 0.0 && calls[1].lock_ms > 0.0, "{calls:?}");
+}
+
+#[test]
+fn what_is_fast_and_what_nobody_asked_for_is_not_told() {
+    for slow in [Some(Duration::from_secs(3600)), None] {
+        let told = Told::default();
+        let options = tiny().in_memory(64 << 20);
+        let db = told.by(options, Duration::ZERO).slow_operation(slow).open("db").unwrap();
+        let table = db.table("t").unwrap();
+        table.put("key", "value").unwrap();
+        assert!(table.get("key").unwrap().is_some() && table.range(..).count() == 1);
+        db.close().unwrap();
+        assert_eq!(told.0.lock().unwrap().len(), 0);
+    }
+}
