@@ -159,6 +159,8 @@ pub(crate) enum Command {
     Prepared(PreparedCommand),
     /// Print what the engine counts
     Stats,
+    /// Print statistics as Prometheus reads them
+    Metrics,
     /// Compact a table, or all: drain memory, and merge the levels into one
     Compact(CompactArguments),
     /// Read everything on the medium and check it

@@ -181,6 +181,19 @@ pub extern "C" fn terrace_database_get_statistics_json(
     guard::made(error, || json(&need(database, "database")?.0.stats()))
 }
 
+/// Statistics, and histograms of how long things take, in the text format of OpenMetrics, which
+/// Prometheus reads. docs/operations.md has what to watch. NULL after an error. Free it with
+/// terrace_string_free.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_metrics_text(
+    database: Option<&Database>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<OwnedText>> {
+    guard::made(error, || Ok(OwnedText::new(need(database, "database")?.0.metrics_text())))
+}
+
 /// A structure of the engine as JSON.
 pub(crate) fn json(of: &impl serde::Serialize) -> Result<OwnedText> {
     let text = serde_json::to_vec(of).map_err(|e| Failure::Panic(format!("as JSON: {e}")))?;

@@ -334,6 +334,12 @@ impl Database {
         json::to_python(py, &detached(py, || self.db.stats()))
     }
 
+    /// Statistics, and histograms of how long things take, in the text format of OpenMetrics, which
+    /// Prometheus reads. Counters begin at the opening.
+    fn metrics_text(&self, py: Python<'_>) -> String {
+        detached(py, || self.db.metrics_text())
+    }
+
     /// Checks every structure on every tier against its checksum. Writers wait meanwhile.
     ///
     /// Damage is no exception but in the report.

@@ -1,4 +1,4 @@
-//! `stats`: what the engine counts, as it names it.
+//! `stats`: what the engine counts, as it names it. `metrics`: the same for Prometheus.
 
 use serde_json::{Map, Value};
 
@@ -19,6 +19,13 @@ pub(crate) fn run(session: &mut Session) -> Result<Outcome, Failure> {
     for line in describe(&value) {
         session.output.line(&line)?;
     }
+    Ok(Outcome::Good)
+}
+
+/// Prints the statistics as Prometheus reads them.
+pub(crate) fn metrics(session: &mut Session) -> Result<Outcome, Failure> {
+    let text = session.read()?.metrics_text();
+    text.lines().try_for_each(|line| session.output.line(line))?;
     Ok(Outcome::Good)
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{Damage, Error, ErrorKind, Result};
-use super::operations::{OperationKind, TimedOperation};
+use super::operations::{OperationKind, TimedOperation, Times, is_sample};
 use crate::mvcc::Clock;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
@@ -353,9 +353,13 @@ const MOST_WAITING: usize = 1024;
 /// The number of the next event of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Where parts of an open database send events to; nowhere without a function.
+/// Where parts of an open database send events to, nowhere without a function, and where they count
+/// how long things take.
 #[derive(Clone, Default)]
-pub(crate) struct Events(Option<Arc<EventQueue>>);
+pub(crate) struct Events {
+    queue: Option<Arc<EventQueue>>,
+    times: Arc<Times>,
+}
 
 struct EventQueue {
     tell: Option<EventFn>,
@@ -389,16 +393,17 @@ impl Events {
         clock: impl FnOnce() -> Arc<Clock>,
     ) -> Events {
         if tell.is_none() && cfg!(not(feature = "tracing")) {
-            return Events(None);
+            return Events::default();
         }
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Events(Some(Arc::new(EventQueue { tell, slow, clock: clock(), state, changed })))
+        let queue = EventQueue { tell, slow, clock: clock(), state, changed };
+        Events { queue: Some(Arc::new(queue)), times: Arc::default() }
     }
 
     /// Sends an event, which is made only if somebody is told of it.
     #[inline]
     pub(crate) fn send<E: Into<Event>>(&self, make: impl FnOnce() -> E) {
-        if let Some(queue) = &self.0 {
+        if let Some(queue) = &self.queue {
             queue.add(make().into());
         }
     }
@@ -422,9 +427,14 @@ impl Events {
         self.send(|| BackgroundErrorInfo::new(cause.to_string(), None, true));
     }
 
+    /// Histograms of how long things take.
+    pub(crate) fn times(&self) -> &Times {
+        &self.times
+    }
+
     /// Whether somebody is told.
     pub(crate) fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.queue.is_some()
     }
 
     /// Runs an operation, and tells of it if it was slow. One inside of another is part of that.
@@ -445,8 +455,10 @@ impl Events {
     #[inline]
     pub(crate) fn begin(&self, operation: OperationKind) -> Option<TimedOperation> {
         // What is told of a call would have the function make the next one.
-        let slow = self.0.as_ref().filter(|_| !TELLS.get()).and_then(|queue| queue.slow)?;
-        TimedOperation::begin(operation, slow)
+        let slow = self.queue.as_ref().and_then(|queue| queue.slow).filter(|_| !TELLS.get());
+        let is_sample = is_sample(operation);
+        let is_timed = is_sample || slow.is_some();
+        if is_timed { TimedOperation::begin(operation, (slow, is_sample)) } else { None }
     }
 
     /// Tells of an operation that has ended, if it was slow.
@@ -456,19 +468,19 @@ impl Events {
         timed: Option<TimedOperation>,
         table: impl FnOnce() -> Option<String>,
     ) {
-        if let Some(slow) = timed.and_then(TimedOperation::end) {
+        if let Some(slow) = timed.and_then(|timed| timed.end(&self.times)) {
             self.send(|| SlowOperationInfo { table: table(), ..slow });
         }
     }
 
     /// What `make` makes, to be sent later, if somebody is told of it.
     pub(crate) fn prepare<E>(&self, make: impl FnOnce() -> E) -> Option<E> {
-        self.0.as_ref().map(|_| make())
+        self.queue.as_ref().map(|_| make())
     }
 
     /// Starts the thread that calls the function.
     pub(crate) fn start(&self) -> Result<()> {
-        let Some(queue) = &self.0 else { return Ok(()) };
+        let Some(queue) = &self.queue else { return Ok(()) };
         queue.state.lock().runs = true;
         let runs = Arc::clone(queue);
         let thread = Builder::new().name("terrace-events".into()).spawn(move || runs.run());
@@ -480,7 +492,7 @@ impl Events {
 
     /// Sends the last event, which always fits. The thread ends behind it.
     pub(crate) fn stop(&self, last: impl FnOnce() -> ClosedInfo) {
-        let Some(queue) = &self.0 else { return };
+        let Some(queue) = &self.queue else { return };
         let last = last().into();
         let mut state = queue.state.lock();
         queue.push(&mut state, last);
@@ -492,7 +504,7 @@ impl Events {
     /// Waits until all events of a database are told that is closed, or is being closed by another
     /// thread (invariant 3).
     pub(crate) fn wait(&self) {
-        let Some(queue) = self.0.as_ref().filter(|_| !TELLS.get()) else { return };
+        let Some(queue) = self.queue.as_ref().filter(|_| !TELLS.get()) else { return };
         let mut state = queue.state.lock();
         while state.runs {
             queue.changed.wait(&mut state);
@@ -555,6 +567,6 @@ impl EventQueue {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Events").field(&self.0.is_some()).finish()
+        f.debug_tuple("Events").field(&self.queue.is_some()).finish()
     }
 }

@@ -1,15 +1,21 @@
-//! Where the time of an operation went: a call of a user, while it is timed.
+//! How long operations take, which are calls of users, and where the time of each went.
 //!
-//! The places where a thread waits for others, or for a device, add to a record of the thread. While
-//! its operation is not timed they look at a flag of the thread, and read no clock.
+//! One is timed where it may be told of as slow, and for histograms: with the feature `metrics` one
+//! of [`SAMPLE`] of a kind that a thread makes. The places where a thread waits for others, or for
+//! a device, add to a record of the thread. While its operation is not timed they look at a flag of
+//! the thread, and read no clock.
 //!
 //! Thread safety: an operation and its record are one thread's.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use super::counters::Counter;
 use super::events::SlowOperationInfo;
 use crate::os::time;
+
+/// Of so many operations one is timed for histograms.
+const SAMPLE: u32 = 64;
 
 /// What an operation is, as its event names it.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +77,21 @@ thread_local! {
     static IS_TIMED: Cell<bool> = const { Cell::new(false) };
     /// Where its time went so far.
     static SPENT: Cell<TimeSpent> = const { Cell::new(NOTHING) };
+    /// Operations of this thread so far, by kind.
+    static MADE: [Cell<u32>; 4] = const { [const { Cell::new(0) }; 4] };
+}
+
+/// Counts an operation of this thread; whether it is timed for histograms.
+#[inline]
+pub(super) fn is_sample(operation: OperationKind) -> bool {
+    if cfg!(not(feature = "metrics")) {
+        return false;
+    }
+    MADE.with(|made| {
+        let made = &made[operation as usize];
+        made.set(made.get().wrapping_add(1));
+        made.get() % SAMPLE == 1
+    })
 }
 
 /// Whether the operation of this thread is timed.
@@ -104,25 +125,34 @@ pub(crate) fn wait<T>(kind: fn(&mut TimeSpent) -> &mut Duration, f: impl FnOnce(
 /// The operation of this thread, for as long as it is timed.
 pub(crate) struct TimedOperation {
     operation: OperationKind,
-    slow: Duration,
+    /// It is slow if it takes longer.
+    slow: Option<Duration>,
+    /// Whether it is counted in a histogram.
+    is_sample: bool,
     began: Instant,
 }
 
 impl TimedOperation {
-    /// Begins one that is slow if it takes longer; none inside of another one.
-    pub(super) fn begin(operation: OperationKind, slow: Duration) -> Option<TimedOperation> {
+    /// Begins one; none inside of another one.
+    pub(super) fn begin(
+        operation: OperationKind,
+        (slow, is_sample): (Option<Duration>, bool),
+    ) -> Option<TimedOperation> {
         if IS_TIMED.replace(true) {
             return None;
         }
         SPENT.set(NOTHING);
-        Some(TimedOperation { operation, slow, began: time::now() })
+        Some(TimedOperation { operation, slow, is_sample, began: time::now() })
     }
 
     /// Where its time went, if it was slow. The table is not known here.
-    pub(super) fn end(self) -> Option<SlowOperationInfo> {
+    pub(super) fn end(self, times: &Times) -> Option<SlowOperationInfo> {
         let (took, spent) = (time::since(self.began), SPENT.get());
+        if self.is_sample {
+            times.operations[self.operation as usize].add(took);
+        }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        (took > self.slow).then(|| SlowOperationInfo {
+        self.slow.is_some_and(|slow| took > slow).then(|| SlowOperationInfo {
             operation: self.operation.name(),
             ms: ms(took),
             lock_ms: ms(spent.locks),
@@ -141,5 +171,93 @@ impl TimedOperation {
 impl Drop for TimedOperation {
     fn drop(&mut self) {
         IS_TIMED.set(false);
+    }
+}
+
+/// Histograms of an open database.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// Those of operations, by kind: of samples.
+    pub(crate) operations: [Histogram; 4],
+    pub(crate) syncs: Histogram,
+    pub(crate) lock_waits: Histogram,
+    pub(crate) drains: Histogram,
+    pub(crate) requests: Histogram,
+}
+
+/// Buckets with a bound.
+const BUCKETS: usize = 28;
+
+/// Counts of times by length. The first bucket has those of up to 256 ns, and each other one has
+/// those up to twice the bound before. The last one has the rest, beyond 34 seconds.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    counts: [Counter; BUCKETS + 1],
+    nanos: Counter,
+}
+
+impl Histogram {
+    /// Counts one.
+    pub(crate) fn add(&self, took: Duration) {
+        let nanos = took.as_nanos() as u64;
+        let bucket = u64::BITS - (nanos.saturating_sub(1) >> 8).leading_zeros();
+        self.counts[(bucket as usize).min(BUCKETS)].add(1);
+        self.nanos.add(nanos);
+    }
+
+    /// Runs `f`, and counts how long it took.
+    pub(crate) fn time<T>(&self, f: impl FnOnce() -> T) -> T {
+        if cfg!(not(feature = "metrics")) {
+            return f();
+        }
+        let began = time::now();
+        let done = f();
+        self.add(time::since(began));
+        done
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Histogram {
+    /// All of them added up, in seconds.
+    pub(crate) fn sum(&self) -> f64 {
+        self.nanos.get() as f64 / 1e9
+    }
+
+    /// The upper bound of each bucket in seconds, with how many it has.
+    pub(crate) fn buckets(&self) -> [(f64, u64); BUCKETS + 1] {
+        std::array::from_fn(|n| {
+            let bound = if n < BUCKETS { (256_u64 << n) as f64 / 1e9 } else { f64::INFINITY };
+            (bound, self.counts[n].get())
+        })
+    }
+}
+
+#[cfg(all(test, feature = "metrics"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_has_what_is_up_to_its_bound() {
+        let histogram = Histogram::default();
+        let (bounds, of) = (histogram.buckets().map(|(bound, _)| bound), Duration::from_nanos);
+        assert_eq!((bounds[0], bounds[1]), (256e-9, 512e-9));
+        assert!((34.0..35.0).contains(&bounds[BUCKETS - 1]) && bounds[BUCKETS].is_infinite());
+        let times = [0, 1, 256, 257, 512, 513, 256 << 27, (256 << 27) + 1, u64::MAX];
+        times.iter().for_each(|nanos| histogram.add(of(*nanos)));
+        let counts = histogram.buckets().map(|(_, count)| count);
+        assert_eq!((counts[0], counts[1], counts[2]), (3, 2, 1));
+        assert_eq!((counts[BUCKETS - 1], counts[BUCKETS]), (1, 2));
+        assert_eq!(counts.iter().sum::<u64>(), times.len() as u64);
+    }
+
+    #[test]
+    fn the_first_operation_of_a_thread_is_a_sample_and_one_of_many_after_it() {
+        let samples = std::thread::spawn(|| {
+            let gets =
+                (0..2 * SAMPLE).filter(|_| is_sample(OperationKind::Get)).collect::<Vec<_>>();
+            (gets, is_sample(OperationKind::Commit))
+        });
+        assert_eq!(samples.join().unwrap(), (vec![0, SAMPLE], true));
     }
 }

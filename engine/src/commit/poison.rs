@@ -26,6 +26,11 @@ impl Poison {
         Poison { cause: OnceLock::new(), events: events.clone() }
     }
 
+    /// Where it tells that the database stopped.
+    pub(super) fn events(&self) -> &Events {
+        &self.events
+    }
+
     /// Stops the database. The first cause stays.
     pub(crate) fn set(&self, cause: &Error) {
         // A writer that was fenced off stays so: its calls say it.

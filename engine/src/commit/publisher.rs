@@ -404,7 +404,8 @@ impl Publisher {
             "each run covers LSNs behind those of the run before it (invariant 3)"
         );
         self.current.store(run << TARGET_BITS | target, Ordering::SeqCst);
-        let synced = self.region.sync_written();
+        let times = self.poison.events().times();
+        let synced = times.syncs.time(|| self.region.sync_written());
         self.runs.fetch_add(1, Ordering::Relaxed);
         match synced {
             Ok(_) => {

@@ -150,6 +150,24 @@ impl Database {
         stats::collect(&self.inner)
     }
 
+    /// Statistics, and histograms of how long things take, in the text format of OpenMetrics, which
+    /// Prometheus reads: `docs/operations.md`. Counters begin at the opening.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// assert!(db.metrics_text().contains("terrace_commit_groups_total 0"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metrics_text(&self) -> String {
+        super::metrics::text_of(&self.inner)
+    }
+
     /// Compacts the keys of `table` in `range`, and waits until it is done: memory is drained, and
     /// all levels become one, the last that has any of the keys. Versions and tombstones that no
     /// reader needs are gone then; what a snapshot needs stays. What is written meanwhile is not

@@ -6,6 +6,8 @@
 pub(crate) mod catalog;
 mod database;
 mod instance;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod object_store;
 pub(crate) mod open;
 mod stats;

@@ -264,6 +264,7 @@ pub(super) fn install_all(
     }
     let took = time::since(from);
     ctx.metrics.drained_level0_bytes.add(level0);
+    ctx.options.events.times().drains.add(took);
     ctx.metrics.drain_micros.add(took.as_micros() as u64);
     Ok(DrainedBytes { level0, runs, added, took })
 }

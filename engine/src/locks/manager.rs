@@ -41,6 +41,7 @@ use super::graph::{Graph, NewWaiter};
 use super::ranges::RangeLocks;
 use super::request::{Blockers, Shard};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
+use crate::base::events::Events;
 use crate::base::operations;
 use crate::base::options::LockWaitFn;
 use crate::mvcc::{IntervalSet, KeyInterval};
@@ -109,6 +110,8 @@ pub(crate) struct LockManager {
     most: usize,
     /// Is told of waits.
     observer: Option<LockWaitFn>,
+    /// Where it counts how long they take.
+    events: Events,
 }
 
 /// A range takes the mutexes of all.
@@ -118,18 +121,23 @@ impl LockManager {
     /// A lock table with nothing locked, whose locks may take `most` bytes of memory.
     #[cfg(test)]
     pub(crate) fn new(most: usize) -> Arc<LockManager> {
-        LockManager::with_observer(most, None)
+        LockManager::with_observer(most, None, &Events::default())
     }
 
     /// The same; `observer` is told of waits.
-    pub(crate) fn with_observer(most: usize, observer: Option<LockWaitFn>) -> Arc<LockManager> {
-        LockManager::with_shards(SHARDS, most, observer)
+    pub(crate) fn with_observer(
+        most: usize,
+        observer: Option<LockWaitFn>,
+        events: &Events,
+    ) -> Arc<LockManager> {
+        LockManager::with_shards(SHARDS, most, observer, events)
     }
 
     pub(super) fn with_shards(
         shards: usize,
         most: usize,
         observer: Option<LockWaitFn>,
+        events: &Events,
     ) -> Arc<LockManager> {
         Arc::new(LockManager {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
@@ -143,6 +151,7 @@ impl LockManager {
             boundaries: AtomicUsize::new(0),
             most,
             observer,
+            events: events.clone(),
         })
     }
 
@@ -337,7 +346,10 @@ impl LockManager {
             // A panic that left this call would leave a waiter that nobody ends.
             catch_unwind(AssertUnwindSafe(|| tell(owner, &blockers))).unwrap_or(());
         }
-        let outcome = operations::wait(|spent| &mut spent.locks, || self.outcome(waiter, deadline));
+        let outcome = operations::wait(
+            |spent| &mut spent.locks,
+            || self.events.times().lock_waits.time(|| self.outcome(waiter, deadline)),
+        );
         if !matches!(outcome, Outcome::Granted { .. }) {
             self.withdraw(waiter);
         }

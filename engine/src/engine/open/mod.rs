@@ -334,7 +334,8 @@ impl Opening<'_> {
     /// The lock table.
     fn locks(&self) -> Arc<LockManager> {
         let most = memory::of_locks(self.options.memory_plan().limit());
-        LockManager::with_observer(most, self.options.on_lock_wait.clone())
+        let observer = self.options.on_lock_wait.clone();
+        LockManager::with_observer(most, observer, &self.options.events)
     }
 
     /// The engine, with nothing indexed yet.

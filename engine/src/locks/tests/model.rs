@@ -13,6 +13,7 @@ use crate::os::sync::atomic::AtomicBool;
 use crate::os::thread;
 
 use crate::base::error::{ErrorKind, Result};
+use crate::base::events::Events;
 use crate::locks::{LockManager, Locker, Mode, Patience};
 use crate::read::KeyRange;
 
@@ -106,7 +107,7 @@ fn run(manager: &Arc<LockManager>, inside: &Inside, takes: &[Take], deadlocks: &
 
 fn all(threads: &'static [&'static [Take]], deadlocks_end: bool) {
     explore(move || {
-        let manager = LockManager::with_shards(2, usize::MAX, None);
+        let manager = LockManager::with_shards(2, usize::MAX, None, &Events::default());
         let (inside, deadlocks) = (Arc::new(Inside::default()), Arc::new(AtomicUsize::new(0)));
         let threads: Vec<_> = threads
             .iter()
@@ -204,7 +205,7 @@ fn deadlines_pass_meanwhile() {
 #[test]
 fn the_killed_return_and_leave_nothing() {
     explore(|| {
-        let manager = LockManager::with_shards(2, usize::MAX, None);
+        let manager = LockManager::with_shards(2, usize::MAX, None, &Events::default());
         let mut first = Locker::new(&manager);
         take(&mut first, Take::Key(0, Exclusive, true)).unwrap();
         let waiters: Vec<_> = (0..2)
@@ -234,7 +235,7 @@ fn the_killed_return_and_leave_nothing() {
 #[test]
 fn a_wait_is_ended_whenever_it_begins() {
     explore(|| {
-        let manager = LockManager::with_shards(2, usize::MAX, None);
+        let manager = LockManager::with_shards(2, usize::MAX, None, &Events::default());
         let mut first = Locker::new(&manager);
         take(&mut first, Take::Key(0, Exclusive, true)).unwrap();
         let mark = Arc::new(AtomicBool::new(false));

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::events::Events;
 use crate::locks::ranges::VISITED;
 use crate::locks::{LockManager, Locker, Mode, Patience, RunsHere};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
@@ -178,7 +179,7 @@ fn ranges_are_held_as_a_list_of_keys_says() {
     let space = |n: u64| n % 2 + 1;
     for seed in 0..300u64 {
         let mut chance = draws(seed);
-        let manager = LockManager::with_shards(3, usize::MAX, None);
+        let manager = LockManager::with_shards(3, usize::MAX, None, &Events::default());
         let mut lockers: Vec<Locker> = (0..3).map(|_| Locker::new(&manager)).collect();
         let mut held = [[[None; 10]; 2]; 3];
         for _ in 0..40 {
@@ -597,7 +598,8 @@ fn a_wait_that_is_ended_is_late_and_its_owner_goes_on() {
     let observer = move |waiter: u64, by: &[u64]| {
         sender.lock().unwrap().send((waiter, by.to_vec())).unwrap();
     };
-    let manager = LockManager::with_observer(usize::MAX, Some(Arc::new(observer)));
+    let manager =
+        LockManager::with_observer(usize::MAX, Some(Arc::new(observer)), &Events::default());
     let mark = Arc::new(AtomicBool::new(false));
     let (mut holder, mut waiter) = (Locker::new(&manager), Locker::new(&manager).with_mark(&mark));
     let (of_holder, of_waiter) = (holder.id(), waiter.id());
@@ -682,7 +684,8 @@ fn a_key_in_a_range_of_its_owner_is_locked_as_the_range_is() {
 /// Fix: the panic is caught, and the wait goes on.
 #[test]
 fn a_panic_of_the_observer_leaves_no_waiter() {
-    let manager = LockManager::with_observer(usize::MAX, Some(Arc::new(|_, _| panic!("test"))));
+    let observer = Arc::new(|_: u64, _: &[u64]| panic!("test"));
+    let manager = LockManager::with_observer(usize::MAX, Some(observer), &Events::default());
     let (mut holder, mut waiter) = (Locker::new(&manager), Locker::new(&manager));
     key(&mut holder, "k", Exclusive, Patience::None).unwrap();
     let id = waiter.id();

@@ -216,7 +216,7 @@ impl Client {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let failure = match ask(limits.attempt) {
+            let failure = match self.events.times().requests.time(|| ask(limits.attempt)) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
