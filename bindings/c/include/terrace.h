@@ -48,8 +48,10 @@
  * terrace_value, or one of the three kinds of options; it need not be the same thread each time.
  * Any threads may use all other handles at once. A handle is freed when no other thread uses it.
  * The library calls back functions of the program that it was given: terrace_merge_function,
- * terrace_open_progress_function, terrace_lock_wait_function, terrace_commit_function, terrace_call,
- * terrace_write_function, terrace_read_function. It holds locks of its own while it calls the first three. So these call no function of the library but terrace_merged_append.
+ * terrace_open_progress_function, terrace_lock_wait_function, terrace_commit_function,
+ * terrace_event_function, terrace_call, terrace_write_function, terrace_read_function. It holds locks
+ * of its own while it calls the first three. So these call no function of the library but
+ * terrace_merged_append.
  *
  * Closing. After terrace_close calls through handles of the database fail with TERRACE_CLOSED. A
  * cursor may first give rows that it has read ahead, or the end of a range in which no key can be.
@@ -817,6 +819,16 @@ typedef void (*terrace_open_progress_function)(void *context,
 typedef void (*terrace_lock_wait_function)(void *context, uint64_t waiter, uint64_t holder);
 
 /**
+ * Is told of an event of a database. name is that of its kind, such as "drain" or "stall_begin".
+ * json is an object without a line break: "event" is the name, "at_ms" the time in milliseconds
+ * since 1970, "number" rises, "dropped" counts events that were left out right before. The other
+ * fields are those of the kind. docs/operations.md has the kinds. Both texts are valid until the
+ * function returns. One thread of the library calls it, which holds no lock. It may take long, call
+ * the library, and close the database. It returns normally.
+ */
+typedef void (*terrace_event_function)(void *context, const char *name, const char *json);
+
+/**
  * Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
  * TERRACE_OK, and valid until the function returns. A thread of the library calls it, which other
  * commits wait for, or one that is in terrace_pending_wait. It returns soon, and normally. It
@@ -941,8 +953,8 @@ struct terrace_options *terrace_options_new(void);
  * pm_size, pm_initial_size, pm_path, mode (file, dax, emulated), index (volatile, persistent),
  * cache_size, memory, level1_size, compression (none, lz4, zstd), direct_io (on, off),
  * file_permissions (octal), object_store (a URL), object_cache, share (on, off),
- * share_retention (a time), follower_name, group_batches, group_bytes, own_streams, threads and
- * bytes_per_second.
+ * share_retention (a time), follower_name, group_batches, group_bytes, own_streams,
+ * slow_operation (a time), threads and bytes_per_second.
  * The documentation of the Rust type Options has their meaning.
  *
  * Errors: TERRACE_INVALID for an unknown name, with the names there are, and for a value that the
@@ -2569,6 +2581,16 @@ struct terrace_string *terrace_database_get_statistics_json(const struct terrace
                                                             struct terrace_error **error);
 
 /**
+ * Statistics, and histograms of how long things take, in the text format of OpenMetrics, which
+ * Prometheus reads. docs/operations.md has what to watch. NULL after an error. Free it with
+ * terrace_string_free.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+struct terrace_string *terrace_database_metrics_text(const struct terrace_database *database,
+                                                     struct terrace_error **error);
+
+/**
  * The numbers of a table. A table that was renamed is the same one.
  *
  * Errors: TERRACE_INVALID for NULL; TERRACE_MISSING_TABLE when the table was dropped.
@@ -2812,6 +2834,20 @@ enum terrace_status terrace_options_set_lock_waits(struct terrace_options *optio
                                                    terrace_lock_wait_function function,
                                                    void *context,
                                                    struct terrace_error **error);
+
+/**
+ * Has databases that are opened with these options tell function of their events, in their order.
+ * NULL removes it. Of several functions the last one counts. terrace_close returns when all is
+ * told, unless function calls it. Events wait for the function: 1,024 at most, and later ones are
+ * left out. The function and its context, which may be NULL, stay valid until the options are freed
+ * and terrace_close has returned for each of the databases; or followers are closed.
+ *
+ * Errors: TERRACE_INVALID where options is NULL.
+ */
+enum terrace_status terrace_options_on_event(struct terrace_options *options,
+                                             terrace_event_function function,
+                                             void *context,
+                                             struct terrace_error **error);
 
 /**
  * Has function called once when a commit has ended, also where the handle was freed before. A

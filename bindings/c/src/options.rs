@@ -70,8 +70,8 @@ pub extern "C" fn terrace_options_new() -> Option<Box<Options>> {
 /// pm_size, pm_initial_size, pm_path, mode (file, dax, emulated), index (volatile, persistent),
 /// cache_size, memory, level1_size, compression (none, lz4, zstd), direct_io (on, off),
 /// file_permissions (octal), object_store (a URL), object_cache, share (on, off),
-/// share_retention (a time), follower_name, group_batches, group_bytes, own_streams, slow_operation (a time),
-/// threads and bytes_per_second.
+/// share_retention (a time), follower_name, group_batches, group_bytes, own_streams,
+/// slow_operation (a time), threads and bytes_per_second.
 /// The documentation of the Rust type Options has their meaning.
 ///
 /// Errors: TERRACE_INVALID for an unknown name, with the names there are, and for a value that the
