@@ -5,6 +5,7 @@
 #include "ha_terrace.h"
 #include "partition_info.h"
 #include "partitions.h"
+#include "renames.h"
 
 #include <algorithm>
 
@@ -170,6 +171,14 @@ int ha_terrace::reset()
   return 0;
 }
 
+/* Whether the statement makes a copy of another engine, by another name. */
+static bool leaves_engine_and_name(THD *thd)
+{
+  const handlerton *wanted = thd->lex->create_info.db_type;
+  return thd_sql_command(thd) == SQLCOM_ALTER_TABLE && wanted && wanted != terrace_hton &&
+         (thd->lex->alter_info.flags & ALTER_RENAME);
+}
+
 int ha_terrace::extra(enum ha_extra_function operation)
 {
   if (operation == HA_EXTRA_BEGIN_COPY || operation == HA_EXTRA_BEGIN_ALTER_IGNORE_COPY)
@@ -183,6 +192,9 @@ int ha_terrace::extra(enum ha_extra_function operation)
                                                      TERRACE_FOR_UPDATE, failure.out()));
     return failure.handler_error(ha_thd());
   }
+  // The definition goes, and the rows behind it.
+  if (operation == HA_EXTRA_PREPARE_FOR_RENAME && leaves_engine_and_name(ha_thd()))
+    return begin_drop(ha_thd(), table_of_partition(open_table->name_of_table()));
   return 0;
 }
 

@@ -61,21 +61,32 @@ static int add_locked(MDL_ticket *ticket, void *all, bool is_granted)
 void refuse_lost_name(THD *thd)
 {
   const int command = thd_sql_command(thd);
+  const bool alters = command == SQLCOM_ALTER_TABLE;
+  const bool converts =
+    alters && (thd->lex->alter_info.partition_flags & ALTER_PARTITION_CONVERT_OUT);
   const bool makes = command == SQLCOM_CREATE_TABLE || command == SQLCOM_CREATE_SEQUENCE ||
-                     (command == SQLCOM_ALTER_TABLE && (thd->lex->alter_info.flags & ALTER_RENAME));
+                     converts || (alters && (thd->lex->alter_info.flags & ALTER_RENAME));
   if (!makes || thd->is_error())
     return;
   // The statement itself has the name in several places, or in none: CREATE ... SELECT.
   Locked locked = {&thd->mdl_context, {}};
   mdl_iterate(add_locked, &locked);
+  // It is asked for each partition, and to copy all names takes long.
+  static thread_local query_id_t seen_in = 0;
+  static thread_local Bytes seen;
   for (const Bytes &name : locked.names)
   {
-    // It is asked for each partition, and to copy all names takes long.
-    if (has_definition(name) ||
-        (!library_has(name) && (!has_list(name) || partitions_of(name).empty())))
+    if (has_definition(name) || (seen_in == thd->query_id && seen == name))
       continue;
-    tell(fail_as_taken(name));
-    return;
+    // A CREATE TABLE without partitions finds those of a lost table by its list alone.
+    const bool may_be_hidden = converts || thd->lex->part_info || has_list(name);
+    if (library_has(name) || (may_be_hidden && !partitions_of(name).empty()))
+    {
+      tell(fail_as_taken(name));
+      return;
+    }
+    seen_in = thd->query_id;
+    seen = name;
   }
 }
 
@@ -107,14 +118,18 @@ int drop_each(const std::vector<Bytes> &names)
 
 int drop_partitions_of(const Bytes &table)
 {
-  // A recovery may end an ALTER TABLE that has put a partitioned table in the place of this one. The
-  // list is durable before the first partition. Those without one may be of a lost table.
+  // A recovery may end an ALTER TABLE that has put a partitioned table in the place of this one.
+  // The list is durable before the first partition, and goes before it. Without one, and with no
+  // definition of partitions, they may be of a lost table.
   if (is_recovering())
-    return is_hidden(table) || has_list(table) ? note_drop(table) : HA_ERR_NO_SUCH_TABLE;
+    return is_hidden(table) || has_list(table) || has_partitioned_definition(table)
+             ? note_drop(table)
+             : HA_ERR_NO_SUCH_TABLE;
   const std::vector<Bytes> names = partitions_of(table);
   if (names.empty() || has_definition(table))
     return HA_ERR_NO_SUCH_TABLE;
-  return drop_each(names);
+  const int error = begin_drop(current_thd, table);
+  return error ? error : drop_each(names);
 }
 
 /* Has a list survive a power cut: the server writes it without a sync. */

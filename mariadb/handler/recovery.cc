@@ -60,8 +60,13 @@ static int drop_partitioned(handlerton *hton, const char *path)
 {
   {
     std::shared_lock<std::shared_mutex> guard(in_drop);
-    for (const Bytes &name : partitions_of(name_of(path)))
+    const std::vector<Bytes> names = partitions_of(name_of(path));
+    for (const Bytes &name : names)
       if (int error = wait_for_drop(current_thd, name))
+        return error;
+    // The server's drop removes the list, then one partition after another.
+    if (!recovers && !names.empty() && !has_definition(name_of(path)))
+      if (int error = begin_drop(current_thd, name_of(path)))
         return error;
   }
   if (!recovers)

@@ -19,7 +19,10 @@ static const char RENAMES[] = "#terrace/renames";
 
 struct Rename
 {
-  /* 0 for one that the library's table does not have: of a definition alone, by the same name. */
+  /*
+    0 for one that the library's table does not have: of a definition alone, by the same name. With
+    a number the same name is that of a table that is dropped without a definition.
+  */
   ulonglong number;
   Bytes from, to;
 };
@@ -41,16 +44,19 @@ static Bytes key_of(ulonglong number)
   return Bytes(reinterpret_cast<char *>(bytes), sizeof(bytes));
 }
 
+static bool is_drop(const Rename &rename) { return rename.number && rename.from == rename.to; }
+
 static terrace_status put(const Rename &rename, Failure *failure)
 {
   terrace_table *renames = terrace_database_table(terrace_db, RENAMES, failure->out());
   if (!renames)
     return failure->status();
   const Bytes key = key_of(rename.number), value = rename.from + '\0' + rename.to;
-  // The rename comes behind it in the order of commits, so it need not be durable by itself.
+  // A rename comes behind it in the order of commits, so it need not be durable by itself. The
+  // definition of a table that is dropped goes in no order with commits.
   const terrace_status status =
-    terrace_table_put(renames, key.data(), key.size(), value.data(), value.size(), TERRACE_RELAXED,
-                      failure->out());
+    terrace_table_put(renames, key.data(), key.size(), value.data(), value.size(),
+                      is_drop(rename) ? TERRACE_DURABLE : TERRACE_RELAXED, failure->out());
   terrace_table_free(renames);
   return status;
 }
@@ -122,22 +128,32 @@ bool has_definition(const Bytes &table)
   return access(("./" + table + ".frm").c_str(), F_OK) == 0;
 }
 
+/* The number of the engine that a definition of a table names; -1 for none, or that of a view. */
+static int engine_of_definition(const Bytes &table)
+{
+  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
+  if (!file)
+    return -1;
+  uchar header[4] = {0, 0, 0, 0};
+  const bool is_whole = fread(header, sizeof(header), 1, file) == 1;
+  fclose(file);
+  return is_whole && header[0] == 0xfe && header[1] == 1 ? header[3] : -1;
+}
+
+bool has_partitioned_definition(const Bytes &table)
+{
+  return engine_of_definition(table) == DB_TYPE_PARTITION_DB;
+}
+
 /*
   Whether there is a definition that may be of a table of this engine: of no view, and of no engine
   whose number is fixed. That of a partitioned table names its engine elsewhere.
 */
 static bool has_own_definition(const Bytes &table)
 {
-  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
-  if (!file)
-    return false;
-  uchar header[4] = {0, 0, 0, 0};
-  const bool is_whole = fread(header, sizeof(header), 1, file) == 1;
-  fclose(file);
-  const uint engine = header[3];
-  return is_whole && header[0] == 0xfe && header[1] == 1 &&
-         (engine == DB_TYPE_UNKNOWN || engine == DB_TYPE_PARTITION_DB ||
-          engine >= DB_TYPE_FIRST_DYNAMIC);
+  const int engine = engine_of_definition(table);
+  return engine == DB_TYPE_UNKNOWN || engine == DB_TYPE_PARTITION_DB ||
+         engine >= DB_TYPE_FIRST_DYNAMIC;
 }
 
 /*
@@ -182,7 +198,7 @@ static bool move_definition(const Rename &rename)
 static bool settle(const Rename &rename, Definitions *definitions, bool recovers = false)
 {
   // A definition alone.
-  if (!rename.number)
+  if (rename.from == rename.to)
     return true;
   auto is_defined = [definitions](const Bytes &table) {
     auto known = definitions->find(table);
@@ -365,6 +381,36 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
   return 0;
 }
 
+int begin_drop(THD *thd, const Bytes &table)
+{
+  Rename rename = {0, table, table};
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    const auto at = under_way.find(thd);
+    // The other partitions of the same table.
+    if (at != under_way.end() && is_drop(at->second.back()) && at->second.back().from == table)
+      return 0;
+    rename.number = ++last_number;
+  }
+  Failure failure;
+  if (put(rename, &failure) != TERRACE_OK)
+    return failure.handler_error(thd);
+  begun(thd, rename);
+  return 0;
+}
+
+/* Ends a drop that a crash has cut. Whether that is done. */
+static bool end_drop(const Bytes &table)
+{
+  if (has_definition(table))
+    return true;
+  if (drop_each(partitions_of(table)) || (library_has(table) && drop_library_table(table)) ||
+      set_references(table, {}))
+    return false;
+  unlink(list_of(table).c_str());
+  return true;
+}
+
 void note_definition(THD *thd, const Bytes &table)
 {
   const Bytes whole = table_of_partition(table), folder = whole.substr(0, whole.find('/') + 1);
@@ -419,6 +465,12 @@ void settle_renames(bool recovers)
   for (const Rename &rename : noted())
   {
     last_number = std::max(last_number, rename.number);
+    if (is_drop(rename))
+    {
+      if (!recovers && end_drop(rename.from))
+        settled.push_back(rename);
+      continue;
+    }
     // A later start tries again what failed, and the end of the recovery what waits for it.
     if (settle(rename, &definitions, recovers))
       settled.push_back(rename);

@@ -26,6 +26,13 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to);
 int sync_renames(THD *thd);
 
 /*
+  Before a table goes without a definition: in steps, by DROP TABLE of a lost one, or behind its
+  definition, by an ALTER TABLE that gives its copy another engine and another name. Behind a crash
+  between the steps the start drops the rest, which no statement of the server's log does.
+*/
+int begin_drop(THD *thd, const Bytes &table);
+
+/*
   The definition of a table changes in place, or goes: the server does that without a sync before the
   statement ends. A changed one and the one before go with what the library has. One that a power cut
   brings back for a dropped table goes with DROP TABLE.
@@ -45,5 +52,7 @@ void end_renames(THD *thd);
 void settle_renames(bool recovers);
 
 bool has_definition(const Bytes &table);
+/* Whether it has one of a partitioned table. */
+bool has_partitioned_definition(const Bytes &table);
 
 #endif
