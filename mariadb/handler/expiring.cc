@@ -2,12 +2,18 @@
   Where a table keeps its counters and its layout, and what its attributes are.
 */
 #include "engine.h"
+#include "ha_terrace.h"
 #include "key_codec.h"
 #include "numbers.h"
 #include "open_table.h"
 
 /* The library's table for tables whose rows expire. The server's have no such name (ddl.cc). */
 static const char KEEPER[] = "#terrace/expiring";
+
+/* Whether it is there. The library copies the names of all tables to say that one is not. */
+static std::atomic<bool> has_keeper{false};
+
+void Open_table::find_keeper() { has_keeper = library_has(KEEPER); }
 
 const Bytes Open_table::COUNTERS(1, char(PREFIX_COUNTERS));
 const Bytes Open_table::LAYOUT = Open_table::COUNTERS + '\1';
@@ -21,7 +27,7 @@ static int fail_of(const Failure &failure, THD *thd)
            : failure.handler_error(thd);
 }
 
-/* Finds the number of the table, and opens the table that keeps what it has. Has the lock. */
+/* Finds the number of the table, and opens the table that keeps what it has. Holds `storing`. */
 int Open_table::find_number(Failure *failure)
 {
   terrace_string *now = terrace_table_name(table, failure->out());
@@ -45,7 +51,10 @@ int Open_table::find_number(Failure *failure)
   if (!keeper)
     keeper = terrace_database_table(terrace_db, KEEPER, failure->out());
   if (keeper)
+  {
+    has_keeper = true;
     number = found;
+  }
   return keeper == nullptr;
 }
 
@@ -57,7 +66,7 @@ static Bytes mark_of(ulonglong number)
   return Bytes(reinterpret_cast<char *>(bytes), sizeof(bytes));
 }
 
-/* Sets the mark before rows stop to expire, or takes it away, durably. Has the lock. */
+/* Sets the mark before rows stop to expire, or takes it away, durably. Holds `storing`. */
 int Open_table::set_mark(THD *thd, bool is_set)
 {
   Failure failure;
@@ -76,6 +85,8 @@ int Open_table::set_mark(THD *thd, bool is_set)
 /* Looks for the mark of a table whose rows do not expire. Without any no number is looked up. */
 int Open_table::find_mark(Failure *failure)
 {
+  if (!has_keeper)
+    return 0;
   Failure of_keeper;
   keeper = terrace_database_existing_table(terrace_db, KEEPER, of_keeper.out());
   if (!keeper)
@@ -100,8 +111,8 @@ int Open_table::find_mark(Failure *failure)
 
 /*
   The table and the key that something is kept under. NULL where the number of the table cannot be
-  looked up: without it there is no place, and number 0 would be one that all tables share. Has the
-  lock.
+  looked up: without it there is no place, and number 0 would be one that all tables share. Holds
+  `storing`.
 */
 terrace_table *Open_table::place_of(bool of_expiring, const Bytes &key, Bytes *placed,
                                     Failure *failure)
@@ -117,7 +128,7 @@ terrace_table *Open_table::place_of(bool of_expiring, const Bytes &key, Bytes *p
   return keeper;
 }
 
-/* Has the lock. */
+/* Holds `storing`. */
 int Open_table::put_own(THD *thd, const Bytes &key, const Bytes &value, uint durability)
 {
   Failure failure;
@@ -130,7 +141,7 @@ int Open_table::put_own(THD *thd, const Bytes &key, const Bytes &value, uint dur
   return failure.handler_error(thd);
 }
 
-/* Has the lock. */
+/* Holds `storing`. */
 terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *failure)
 {
   Bytes placed;
@@ -148,7 +159,7 @@ terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *fail
   return status;
 }
 
-/* Copies what the table keeps to where it lies once rows expire, durably. Has the lock. */
+/* Copies what the table keeps to where it lies once rows expire, durably. Holds `storing`. */
 int Open_table::move_own(THD *thd)
 {
   Failure failure;
@@ -174,14 +185,15 @@ int Open_table::move_own(THD *thd)
   return 0;
 }
 
-/* Writes what is kept to the table itself, where that has not succeeded yet. Has the lock. */
+/* Writes what is kept to the table itself, where that has not succeeded yet. Holds `storing`. */
 int Open_table::write_own(THD *thd)
 {
   int error = is_unwritten ? store(thd) : 0;
   if (!error && is_unwritten)
     error = put_own(thd, VALUES, record_of_values(), TERRACE_RELAXED);
-  if (!error && is_unwritten && layout_now)
-    error = put_own(thd, LAYOUT, layout_now->record(), TERRACE_DURABLE);
+  const Layout_ref now = layout();
+  if (!error && is_unwritten && now)
+    error = put_own(thd, LAYOUT, now->record(), TERRACE_DURABLE);
   if (!error && is_unwritten && is_marked)
     error = set_mark(thd, false);
   is_unwritten = error != 0;
@@ -198,7 +210,7 @@ static bool is_shorter(const Bytes &ttl, const Bytes &before)
 int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attributes, bool is_durable)
 {
   Failure failure;
-  std::lock_guard<std::mutex> guard(lock);
+  std::lock_guard<std::mutex> guard(storing);
   // An opening sets what the definition says after a failure.
   is_reconciled = false;
   terrace_table_options *now = terrace_table_get_options(table, failure.out());
@@ -243,18 +255,15 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
 
 int Open_table::reconcile(THD *thd, const ha_table_option_struct *attributes)
 {
-  {
-    std::lock_guard<std::mutex> guard(lock);
-    if (is_reconciled)
-      return 0;
-  }
+  if (is_reconciled)
+    return 0;
   // Two openings may do it, and the next one does it again where this one fails.
   return set_attributes(thd, attributes, true);
 }
 
 void Open_table::drop_own()
 {
-  std::lock_guard<std::mutex> guard(lock);
+  std::lock_guard<std::mutex> guard(storing);
   // After a failure some bytes stay, under a number that no other table gets.
   Failure failure;
   Bytes placed;
@@ -273,7 +282,7 @@ int Open_table::renumber(THD *thd)
   if (!has_ttl_now)
     return 0;
   drop_own();
-  std::lock_guard<std::mutex> guard(lock);
+  std::lock_guard<std::mutex> guard(storing);
   number = 0;
   return find_number(&failure) ? fail_of(failure, thd) : 0;
 }

@@ -4,12 +4,17 @@
 #include "key_codec.h"
 #include "numbers.h"
 #include "trx.h"
+#include "yield.h"
 
+#include <condition_variable>
 #include <map>
 
 static const ulonglong LARGEST_BLOCK = 1024;
 
+/* Held over no call of the library. */
 static std::mutex registry_lock;
+/* An opening has ended. */
+static std::condition_variable loaded;
 /* One for each table that is open: two would store the counters of the table in any order. */
 static std::map<Bytes, Open_table *> registry;
 
@@ -36,53 +41,74 @@ static bool is_filled_under(const Bytes &name)
 
 Open_table *Open_table::acquire(const Bytes &name, Failure *failure)
 {
-  std::lock_guard<std::mutex> guard(registry_lock);
-  auto found = registry.find(name);
-  if (found != registry.end())
+  Open_table *open;
   {
-    found->second->users++;
-    return found->second;
+    std::unique_lock<std::mutex> guard(registry_lock);
+    auto found = registry.find(name);
+    while (found != registry.end() && found->second->is_loading)
+    {
+      loaded.wait(guard);
+      found = registry.find(name);
+    }
+    if (found != registry.end())
+    {
+      found->second->users++;
+      return found->second;
+    }
+    open = registry[name] = new Open_table;
+    open->name = name;
+    open->users = 1;
   }
-  terrace_table *handle = terrace_database_existing_table(terrace_db, name.c_str(), failure->out());
-  if (!handle)
-    return nullptr;
-  Open_table *open = new Open_table;
-  open->table = handle;
-  open->name = name;
-  open->users = 1;
-  if (open->load(failure))
+  YIELD("open");
+  open->table = terrace_database_existing_table(terrace_db, name.c_str(), failure->out());
+  const bool is_open = open->table && !open->load(failure);
   {
-    terrace_table_free(open->keeper);
-    terrace_table_free(handle);
-    delete open;
-    return nullptr;
+    std::lock_guard<std::mutex> guard(registry_lock);
+    open->is_loading = false;
+    auto found = registry.find(open->name);
+    if (!is_open && found != registry.end() && found->second == open)
+      registry.erase(found);
+    auto known = moments.find(open->name);
+    if (known != moments.end())
+      open->made = known->second.made;
   }
-  auto known = moments.find(name);
-  if (known != moments.end())
-    open->made = known->second.made;
-  registry[name] = open;
-  return open;
+  loaded.notify_all();
+  if (is_open)
+    return open;
+  terrace_table_free(open->keeper);
+  terrace_table_free(open->table);
+  delete open;
+  return nullptr;
 }
 
 /* The last user gives back the numbers that no row has. */
 void Open_table::give_numbers_back()
 {
-  std::lock_guard<std::mutex> guard(lock);
-  if (row_ids.stored == row_ids.next && numbers.stored == numbers.next)
-    return;
+  std::lock_guard<std::mutex> guard(storing);
+  ulonglong before[2];
+  {
+    std::lock_guard<std::mutex> of_memory(lock);
+    if (row_ids.stored == row_ids.next && numbers.stored == numbers.next)
+      return;
+  }
   // A table that was dropped has no counters.
   Failure failure;
   if (terrace_table_contains_key(table, COUNTERS.data(), COUNTERS.size(), failure.out()) ==
       TERRACE_MISSING_TABLE)
     return;
-  const Counter before[] = {row_ids, numbers};
-  row_ids.stored = row_ids.next;
-  numbers.stored = numbers.next;
+  {
+    std::lock_guard<std::mutex> of_memory(lock);
+    before[0] = row_ids.stored;
+    before[1] = numbers.stored;
+    row_ids.stored = row_ids.next;
+    numbers.stored = numbers.next;
+  }
   if (!store(nullptr))
     return;
   // A failure leaves a gap.
-  row_ids = before[0];
-  numbers = before[1];
+  std::lock_guard<std::mutex> of_memory(lock);
+  row_ids.stored = before[0];
+  numbers.stored = before[1];
 }
 
 /*
@@ -154,9 +180,10 @@ Layout_ref Open_table::layout()
 
 int Open_table::set_layout(THD *thd, const Layout &layout, uint durability)
 {
-  std::lock_guard<std::mutex> guard(lock);
+  std::lock_guard<std::mutex> guard(storing);
   if (int error = put_own(thd, LAYOUT, layout.record(), durability))
     return error;
+  std::lock_guard<std::mutex> of_memory(lock);
   layout_now = std::make_shared<const Layout>(layout);
   return 0;
 }
@@ -167,9 +194,9 @@ int Open_table::set_layout(THD *thd, const Layout &layout, uint durability)
 */
 int Open_table::begin_layout(THD *thd, const Layout &of_definition)
 {
-  std::lock_guard<std::mutex> guard(lock);
+  std::lock_guard<std::mutex> guard(storing);
   // Another opening has begun it, and rows may have come since.
-  if (layout_now)
+  if (layout())
     return 0;
   const uchar first = PREFIX_ROWS;
   const terrace_range all = {{&first, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
@@ -180,6 +207,7 @@ int Open_table::begin_layout(THD *thd, const Layout &of_definition)
   terrace_cursor_free(cursor);
   if (!is_empty)
     return failure.handler_error(thd);
+  std::lock_guard<std::mutex> of_memory(lock);
   layout_now = std::make_shared<const Layout>(of_definition);
   is_unwritten = true;
   return 0;
@@ -189,7 +217,7 @@ int Open_table::before_write(THD *thd)
 {
   if (!is_unwritten)
     return 0;
-  std::lock_guard<std::mutex> guard(lock);
+  std::lock_guard<std::mutex> guard(storing);
   return write_own(thd);
 }
 
@@ -201,7 +229,7 @@ int Open_table::begin_anew(THD *thd)
 {
   const Layout_ref before = layout();
   {
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<std::mutex> guard(storing), of_memory(lock);
     // Hidden ids go on. Nothing of what was reserved is stored.
     row_ids.stored = 1;
     numbers.next = numbers.stored = 1;
@@ -296,73 +324,111 @@ int Open_table::load(Failure *failure)
   return 0;
 }
 
-int Open_table::store(THD *thd)
+int Open_table::put_counters(THD *thd, ulonglong of_ids, ulonglong of_numbers)
 {
   uchar value[16];
-  int8store(value, row_ids.stored);
-  int8store(value + 8, numbers.stored);
+  int8store(value, of_ids);
+  int8store(value + 8, of_numbers);
   // Commits keep their order: a row that survives a power cut has its counter before it.
   return put_own(thd, COUNTERS, Bytes(reinterpret_cast<char *>(value), sizeof(value)),
                  TERRACE_RELAXED);
 }
 
+/* Holds `storing`, as all that stores. */
+int Open_table::store(THD *thd)
+{
+  ulonglong of_ids, of_numbers;
+  {
+    std::lock_guard<std::mutex> of_memory(lock);
+    of_ids = row_ids.stored;
+    of_numbers = numbers.stored;
+  }
+  return put_counters(thd, of_ids, of_numbers);
+}
+
+/*
+  Behind a number that was taken: has it stored, with some more. Others take what is stored already
+  meanwhile, and what is not stored no row has.
+*/
 int Open_table::reserve(THD *thd, Counter *counter)
 {
-  if (counter->next <= counter->stored)
-    return 0;
-  ulonglong before = counter->stored;
-  counter->stored = counter->next + std::min(counter->block, ULONGLONG_MAX - counter->next);
-  counter->block = std::min(counter->block * 2, LARGEST_BLOCK);
-  int error = store(thd);
-  if (error)
-    counter->stored = before;
-  return error;
+  {
+    std::lock_guard<std::mutex> of_memory(lock);
+    if (counter->next <= counter->stored)
+      return 0;
+  }
+  std::lock_guard<std::mutex> guard(storing);
+  ulonglong wanted, of_ids, of_numbers;
+  {
+    std::lock_guard<std::mutex> of_memory(lock);
+    if (counter->next <= counter->stored)
+      return 0;
+    wanted = counter->next + std::min(counter->block, ULONGLONG_MAX - counter->next);
+    counter->block = std::min(counter->block * 2, LARGEST_BLOCK);
+    of_ids = counter == &row_ids ? wanted : row_ids.stored;
+    of_numbers = counter == &numbers ? wanted : numbers.stored;
+  }
+  if (int error = put_counters(thd, of_ids, of_numbers))
+    return error;
+  std::lock_guard<std::mutex> of_memory(lock);
+  counter->stored = wanted;
+  return 0;
 }
 
 int Open_table::next_row_id(THD *thd, ulonglong *id)
 {
-  std::lock_guard<std::mutex> guard(lock);
-  *id = row_ids.next++;
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    *id = row_ids.next++;
+  }
   return reserve(thd, &row_ids);
 }
 
 int Open_table::take_auto_increment(THD *thd, ulonglong offset, ulonglong step, ulonglong count,
                                     ulonglong *first)
 {
-  std::lock_guard<std::mutex> guard(lock);
-  ulonglong value = numbers.next;
   *first = ULONGLONG_MAX;
-  if (value == ULONGLONG_MAX)
-    return 0;
-  if (step > 1)
   {
-    if (offset > step)
-      offset = 0;
-    // The first number from value on that is offset + n * step.
-    ulonglong base = value <= offset ? offset : offset + (value - offset + step - 1) / step * step;
-    if (base < value)
+    std::lock_guard<std::mutex> guard(lock);
+    ulonglong value = numbers.next;
+    if (value == ULONGLONG_MAX)
       return 0;
-    value = base;
+    if (step > 1)
+    {
+      if (offset > step)
+        offset = 0;
+      // The first number from value on that is offset + n * step.
+      ulonglong base =
+        value <= offset ? offset : offset + (value - offset + step - 1) / step * step;
+      if (base < value)
+        return 0;
+      value = base;
+    }
+    ulonglong most = (ULONGLONG_MAX - value) / step;
+    numbers.next = value + std::min(count, most) * step;
+    *first = value;
   }
-  ulonglong most = (ULONGLONG_MAX - value) / step;
-  numbers.next = value + std::min(count, most) * step;
-  *first = value;
   return reserve(thd, &numbers);
 }
 
 int Open_table::saw_auto_increment(THD *thd, ulonglong value)
 {
-  std::lock_guard<std::mutex> guard(lock);
-  if (value >= numbers.next)
-    numbers.next = value < ULONGLONG_MAX ? value + 1 : value;
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    if (value >= numbers.next)
+      numbers.next = value < ULONGLONG_MAX ? value + 1 : value;
+  }
   // Also where it is not the largest: the one before may have failed to be stored.
   return reserve(thd, &numbers);
 }
 
 int Open_table::set_auto_increment(THD *thd, ulonglong next)
 {
-  std::lock_guard<std::mutex> guard(lock);
-  numbers.next = numbers.stored = std::max<ulonglong>(next, 1);
+  std::lock_guard<std::mutex> guard(storing);
+  {
+    std::lock_guard<std::mutex> of_memory(lock);
+    numbers.next = numbers.stored = std::max<ulonglong>(next, 1);
+  }
   return store(thd);
 }
 
@@ -375,27 +441,31 @@ ulonglong Open_table::auto_increment()
 void Open_table::estimate(bool at_once, ulonglong *of_rows, ulonglong *of_row_bytes,
                           ulonglong *of_index_bytes)
 {
-  std::lock_guard<std::mutex> guard(lock);
-  ulonglong now = microsecond_interval_timer();
+  const ulonglong now = microsecond_interval_timer();
+  std::unique_lock<std::mutex> guard(lock);
   if (at_once || !estimated_at || now - estimated_at > 1000000)
   {
+    // What cannot be estimated keeps its last value.
+    Sizes found = sizes;
+    guard.unlock();
     const uchar first = PREFIX_ROWS, second = PREFIX_INDEXES;
     terrace_range of_the_rows = {{&first, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
     terrace_range of_indexes = {{&second, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
     Failure failure;
     uint64_t value;
-    // What cannot be estimated keeps its last value.
     if (terrace_table_approximate_len(table, &of_the_rows, &value, failure.out()) == TERRACE_OK)
-      rows = value;
+      found.rows = value;
     if (terrace_table_approximate_size(table, &of_the_rows, &value, failure.out()) == TERRACE_OK)
-      row_bytes = value;
+      found.row_bytes = value;
     if (terrace_table_approximate_size(table, &of_indexes, &value, failure.out()) == TERRACE_OK)
-      index_bytes = value;
+      found.index_bytes = value;
+    guard.lock();
+    sizes = found;
     estimated_at = now;
   }
-  *of_rows = rows;
-  *of_row_bytes = row_bytes;
-  *of_index_bytes = index_bytes;
+  *of_rows = sizes.rows;
+  *of_row_bytes = sizes.row_bytes;
+  *of_index_bytes = sizes.index_bytes;
 }
 
 std::vector<ulonglong> Open_table::values_of(uint index, ulonglong of_rows)
@@ -419,8 +489,9 @@ static const char FORMAT_OF_VALUES = 1;
 /* The bytes of an index: its prefix, the rows that there were, and how many numbers follow. */
 static const size_t HEADER_OF_VALUES = 10;
 
-Bytes Open_table::record_of_values() const
+Bytes Open_table::record_of_values()
 {
+  std::lock_guard<std::mutex> of_memory(lock);
   Bytes out(1, FORMAT_OF_VALUES);
   uchar bytes[HEADER_OF_VALUES];
   for (auto &index : values)
@@ -440,7 +511,7 @@ Bytes Open_table::record_of_values() const
 
 int Open_table::keep_values(THD *thd)
 {
-  std::lock_guard<std::mutex> guard(lock);
+  std::lock_guard<std::mutex> guard(storing);
   return put_own(thd, VALUES, record_of_values(), TERRACE_RELAXED);
 }
 

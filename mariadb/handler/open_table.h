@@ -11,7 +11,9 @@
   has them is said by the time to live: they are copied before it is set, and written once it is taken
   away. Until that has succeeded the table has a mark there, and an opening reads them there.
 
-  Thread safety: any thread. The registry has a lock, and each table has one for its counters.
+  Thread safety: any thread. The registry has a lock, and each table has two: one is held while it
+  stores what it keeps, the other one, taken behind it, for a look at memory alone. So nobody who
+  reads waits for a disk.
 */
 #ifndef TERRACE_HANDLER_OPEN_TABLE_H
 #define TERRACE_HANDLER_OPEN_TABLE_H
@@ -35,6 +37,8 @@ public:
   /* The table of a name, opened if no handler has it open. NULL after an error. */
   static Open_table *acquire(const Bytes &name, Failure *failure);
   static void release(Open_table *table);
+  /* When the plugin starts: looks for the table that keeps what others cannot. */
+  static void find_keeper();
   /* Forgets what is known of a table that is dropped; keeps it under another name. */
   static void forget(const Bytes &name);
   static void rename(const Bytes &from, const Bytes &to);
@@ -115,29 +119,40 @@ private:
   /* The keys of what a table keeps beside its rows. */
   static const Bytes COUNTERS, LAYOUT, VALUES;
 
+  /* What SHOW TABLE STATUS and the optimizer ask for. */
+  struct Sizes
+  {
+    ulonglong rows, row_bytes, index_bytes;
+  };
+
   void give_numbers_back();
   int load(Failure *failure);
   int load_layout(Failure *failure);
   int load_values(Failure *failure);
   int store(THD *thd);
+  int put_counters(THD *thd, ulonglong of_ids, ulonglong of_numbers);
   terrace_table *place_of(bool of_expiring, const Bytes &key, Bytes *placed, Failure *failure);
   int put_own(THD *thd, const Bytes &key, const Bytes &value, uint durability);
   terrace_status get_own(const Bytes &key, Bytes *value, Failure *failure);
   int move_own(THD *thd);
   int write_own(THD *thd);
-  Bytes record_of_values() const;
+  Bytes record_of_values();
   int find_number(Failure *failure);
   int set_mark(THD *thd, bool is_set);
   int find_mark(Failure *failure);
   int reserve(THD *thd, Counter *counter);
 
-  /* Have the lock of the registry. One that gives numbers back is a user until it has done so. */
+  /*
+    Have the lock of the registry. One that gives numbers back is a user until it has done so. One that
+    is loaded has a place in the registry, and others who want it wait.
+  */
   Bytes name;
   uint users = 0;
+  bool is_loading = true;
   std::atomic<ulonglong> made{0};
   /* Where rows expire: the number of the table, and the table that keeps its counters. */
   std::atomic<bool> has_ttl_now{false};
-  bool is_reconciled = false;
+  std::atomic<bool> is_reconciled{false};
   /*
     What is kept may not be stored: it was kept elsewhere before rows stopped to expire, or a
     TRUNCATE or a crash has removed it.
@@ -149,6 +164,9 @@ private:
   /* 0 while it is not known. */
   ulonglong number = 0;
   terrace_table *keeper = nullptr;
+  /* Held while what is kept is stored, and what is above changes. */
+  std::mutex storing;
+  /* Of all below, and over no call of the library. What `stored` says changes with both. */
   std::mutex lock;
   Counter row_ids, numbers;
   Layout_ref layout_now;
@@ -160,7 +178,8 @@ private:
     std::vector<ulonglong> of_parts;
   };
   std::map<uint, Values> values;
-  ulonglong estimated_at = 0, rows = 0, row_bytes = 0, index_bytes = 0;
+  ulonglong estimated_at = 0;
+  Sizes sizes = {0, 0, 0};
 };
 
 #endif

@@ -215,6 +215,7 @@ static int start(void *place)
   drop_temporary_tables();
   if (!load_references())
     return 1;
+  Open_table::find_keeper();
   prepare_recovery(terrace_hton);
   return 0;
 }

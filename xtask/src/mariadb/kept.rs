@@ -13,6 +13,40 @@ use super::sessions::Session;
 /// The folder of the server.
 const NAME: &str = "kept";
 
+/// Bug: readers of a table waited, beyond any KILL, while a writer stored its counters, and openings
+/// of all tables while one was opened. Cause: locks that they take were held meanwhile. Fix: these are
+/// held for a look at memory alone.
+fn nobody_waits_for_a_store(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE counted (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=Terrace; \
+         CREATE TABLE opened (id INT PRIMARY KEY) ENGINE=Terrace; \
+         INSERT INTO counted (v) VALUES (1)",
+        "test",
+    )?;
+    let mut reader = Session::open(server, "test")?;
+    for (held, statement) in [
+        ("counters", "INSERT INTO counted (v) SELECT seq FROM seq_1_to_3000"),
+        ("open", "SELECT * FROM opened"),
+    ] {
+        server.sql("FLUSH TABLES", "test")?;
+        if held == "counters" {
+            // Both are open, so that the reader meets the store alone.
+            server.sql("SELECT COUNT(*) FROM counted, opened", "test")?;
+        }
+        holds.next(held)?;
+        let mut writer = Session::open(server, "test")?;
+        writer.send(statement)?;
+        holds.has_come(held)?;
+        reader.send("SELECT v FROM counted WHERE id = 1; SHOW CREATE TABLE counted")?;
+        if !reader.answer()?.starts_with("1\ncounted\t") {
+            bail!("{held}: a reader does not get its row");
+        }
+        holds.go(held)?;
+        writer.answer()?;
+    }
+    server.sql("DROP TABLE counted, opened", "test").map(drop)
+}
+
 /// Runs all cases. One kill is behind them, since a kill gives no numbers back.
 pub(super) fn run(root: &Path) -> Result<()> {
     let plugin = build::failing_plugin(root)?;
@@ -28,6 +62,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     an_empty_table_has_no_order(&server, &holds)?;
     a_layout_is_stored_again(&server, &holds)?;
     a_failed_create_leaves_nothing(&server, &holds)?;
+    nobody_waits_for_a_store(&server, &holds)?;
     let changing = copies_expire(&server, &holds)?;
     server.kill()?;
     drop(changing);
