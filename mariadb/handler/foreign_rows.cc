@@ -19,6 +19,9 @@
 /* The levels of a cascade, with the row that it begins with. As in InnoDB. */
 static const uint MAX_DEPTH = 15;
 
+/* So many rows of a child are looked up at a time. */
+static const size_t PIECE = 1000;
+
 static bool is_followed(enum_fk_option action)
 {
   return action == FK_OPTION_CASCADE || action == FK_OPTION_SET_NULL;
@@ -90,19 +93,27 @@ private:
 };
 
 /*
-  The rows whose entries in an index begin with a prefix, as they are now, locked. Empty for none; one
-  at most where none is wanted. Many such ranges become the whole table.
+  The rows whose entries in an index begin with a prefix, as they are now, locked. Empty for none;
+  one at most where none is wanted. Many such ranges become the whole table. Of many rows *rest says
+  where others begin, which are locked then, and is empty behind the last one.
 */
-int ha_terrace::rows_of_key(uint index, const Bytes &prefix, uint kind, std::vector<Bytes> *rows)
+int ha_terrace::rows_of_key(uint index, const Bytes &prefix, uint kind, std::vector<Bytes> *rows,
+                            Bytes *rest)
 {
-  const terrace_range range = {{prefix.data(), prefix.size(), TERRACE_PREFIX},
-                               {nullptr, 0, TERRACE_UNBOUNDED}};
+  terrace_range range = {{prefix.data(), prefix.size(), TERRACE_PREFIX},
+                         {nullptr, 0, TERRACE_UNBOUNDED}};
   Failure failure;
   const bool is_primary = index == table_share->primary_key;
-  bool is_whole = false;
-  if (int error = trx()->before_range_lock(open_table->name_of_table(), open_table->table,
-                                           kind == TERRACE_FOR_UPDATE, &is_whole))
+  const Bytes behind = successor(prefix), begin = rest ? *rest : Bytes();
+  bool is_whole = !begin.empty();
+  if (is_whole)
+    range = {{begin.data(), begin.size(), TERRACE_INCLUDED},
+             {behind.data(), behind.size(), TERRACE_EXCLUDED}};
+  else if (int error = trx()->before_range_lock(open_table->name_of_table(), open_table->table,
+                                                range, kind == TERRACE_FOR_UPDATE, &is_whole))
     return error;
+  if (rest)
+    rest->clear();
   May_wait may_wait(trx());
   terrace_cursor *entries =
     terrace_transaction_cursor(trx()->handle(), open_table->table, &range,
@@ -121,6 +132,11 @@ int ha_terrace::rows_of_key(uint index, const Bytes &prefix, uint kind, std::vec
       error = row_of_entry(entry, Bytes(lent.value, lent.value_len), &rows->back());
     if (kind == TERRACE_FOR_SHARE)
       break;
+    if (rest && rows->size() == PIECE)
+    {
+      *rest = entry + '\0';
+      break;
+    }
   }
   active_index = MAX_KEY;
   terrace_cursor_free(entries);
@@ -220,7 +236,7 @@ bool ha_terrace::loses(const Columns &own, const uchar *old_record, const uchar 
 /* The rows of a child that refer to a record, and what their entries in its index begin with. */
 int ha_terrace::find_children(const Reference &key, const uchar *record, const Columns &own,
                               TABLE *of_child, uint kind, Bytes *prefix,
-                              std::vector<Bytes> *rows)
+                              std::vector<Bytes> *rows, Bytes *rest)
 {
   const Columns theirs = columns_of(of_child, key.columns);
   const uint index = index_of(of_child, theirs);
@@ -230,8 +246,9 @@ int ha_terrace::find_children(const Reference &key, const uchar *record, const C
   if (!copy_columns(table, record, own, theirs))
     return 0;
   ha_terrace *file = static_cast<ha_terrace *>(of_child->file);
+  prefix->clear();
   file->codec(index).from_record(prefix, of_child->record[0], uint(own.size()));
-  return file->rows_of_key(index, *prefix, kind, rows);
+  return file->rows_of_key(index, *prefix, kind, rows, rest);
 }
 
 /* Before a record goes, or changes: no child refers to it that may not. */
@@ -317,22 +334,24 @@ int ha_terrace::follow_key(const Reference &key, const uchar *old_record, const 
 {
   Trx *of_connection = trx();
   int error = 0;
-  Bytes prefix;
-  std::vector<Bytes> rows;
+  Bytes prefix, rest;
   Taken child(ha_thd(), of_connection, key.child, true, &error);
-  if (child.is_there())
-    error =
-      find_children(key, old_record, own, child.table(), TERRACE_FOR_UPDATE, &prefix, &rows);
-  if (error || rows.empty())
+  if (!child.is_there())
     return error;
-  if (of_connection->followed.size() >= MAX_DEPTH)
-    return fail_of(of_connection, key, HA_ERR_FK_DEPTH_EXCEEDED);
-  for (size_t i = 0; i < rows.size() && !error; i++)
+  do
   {
-    error = thd_kill_level(ha_thd()) != THD_IS_NOT_KILLED ? HA_ERR_ABORTED_BY_USER : 0;
-    if (!error)
-      error = child.file()->follow_row(key, rows[i], prefix, table, new_record);
-  }
+    std::vector<Bytes> rows;
+    error =
+      find_children(key, old_record, own, child.table(), TERRACE_FOR_UPDATE, &prefix, &rows, &rest);
+    if (!error && !rows.empty() && of_connection->followed.size() >= MAX_DEPTH)
+      error = fail_of(of_connection, key, HA_ERR_FK_DEPTH_EXCEEDED);
+    for (size_t i = 0; i < rows.size() && !error; i++)
+    {
+      error = thd_kill_level(ha_thd()) != THD_IS_NOT_KILLED ? HA_ERR_ABORTED_BY_USER : 0;
+      if (!error)
+        error = child.file()->follow_row(key, rows[i], prefix, table, new_record);
+    }
+  } while (!error && !rest.empty());
   if (error == HA_ERR_FOUND_DUPP_KEY)
   {
     // The number of the index is the child's, and would be taken for one of this table.

@@ -195,13 +195,14 @@ private:
   void follow_references();
   bool has_moved();
   bool follows_keys();
-  int rows_of_key(uint index, const Bytes &prefix, uint kind, std::vector<Bytes> *rows);
+  int rows_of_key(uint index, const Bytes &prefix, uint kind, std::vector<Bytes> *rows,
+                  Bytes *rest = nullptr);
   int find_parent(const Reference &key, const uchar *record, const Columns &own);
   int check_parents(const uchar *old_record, const uchar *new_record);
   bool restricts(const Reference &key, bool is_delete);
   bool loses(const Columns &own, const uchar *old_record, const uchar *new_record) const;
   int find_children(const Reference &key, const uchar *record, const Columns &own, TABLE *of_child,
-                    uint kind, Bytes *prefix, std::vector<Bytes> *rows);
+                    uint kind, Bytes *prefix, std::vector<Bytes> *rows, Bytes *rest = nullptr);
   int check_children(const uchar *old_record, const uchar *new_record, bool *is_followed);
   int follow_row(const Reference &key, const Bytes &of_row, const Bytes &prefix, TABLE *of_parent,
                  const uchar *new_record);
@@ -251,7 +252,7 @@ private:
   void end_scan();
   int begin_read();
   uint scan_kind() const;
-  int choose_kind(uint *kind) const;
+  int choose_kind(const terrace_range &range, uint *kind) const;
   uint locking_kind() const;
   bool steps_through_gaps(bool is_narrow) const;
   int from(uchar *record, const terrace_range &range, Way way);

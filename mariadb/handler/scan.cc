@@ -36,7 +36,7 @@ uint ha_terrace::scan_kind() const
 }
 
 /* As scan_kind(); a table that is locked as a whole needs no locks on its ranges. */
-int ha_terrace::choose_kind(uint *kind) const
+int ha_terrace::choose_kind(const terrace_range &range, uint *kind) const
 {
   *kind = scan_kind();
   const bool locks_range = !skip_locked && (trx()->is_serializable() ||
@@ -44,7 +44,7 @@ int ha_terrace::choose_kind(uint *kind) const
   if (!locks_range || is_sequence())
     return 0;
   bool is_whole = false;
-  int error = trx()->before_range_lock(open_table->name_of_table(), open_table->table,
+  int error = trx()->before_range_lock(open_table->name_of_table(), open_table->table, range,
                                        row_lock == LOCK_EXCLUSIVE, &is_whole);
   if (is_whole)
     *kind = TERRACE_READ_NEWEST;
@@ -63,7 +63,7 @@ int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
   if (int error = begin_read())
     return error;
   uint kind = TERRACE_READ;
-  if (int error = choose_kind(&kind))
+  if (int error = choose_kind(range, &kind))
     return error;
   // The cursor of a step may be one that does not lock.
   if (is_stepping || kind != cursor_kind)

@@ -8,9 +8,6 @@
 
 #include <algorithm>
 
-/* So many locks on ranges become one on the whole table. */
-static const uint RANGES = 200;
-
 /* Counts changes of layouts, so that views can be told from them. */
 static std::atomic<ulonglong> moments{1};
 
@@ -68,6 +65,7 @@ void Trx::forget()
   statement_savepoint = 0;
   next_savepoint = 1;
   ranges_locked.clear();
+  ranges_of_all = Ranges();
   whole.clear();
   history.clear();
 }
@@ -231,46 +229,6 @@ void Trx::set_lock_wait(ulonglong wait)
   if (terrace_transaction_set_lock_wait(transaction, wait ? wait : TERRACE_NO_WAIT,
                                         failure.out()) == TERRACE_OK)
     told_wait_ms = wait;
-}
-
-/*
-  Locks all rows of a table, unless another transaction holds some of them: rows and ranges can be
-  locked one by one then, and nothing waits for what only saves memory.
-*/
-int Trx::lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole)
-{
-  const uchar rows = PREFIX_ROWS;
-  const terrace_range all = {{&rows, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
-  Failure failure;
-  const May_wait no_wait(this, true);
-  terrace_cursor *cursor = terrace_transaction_cursor(
-    transaction, table, &all, is_exclusive ? TERRACE_FOR_UPDATE : TERRACE_FOR_SHARE, failure.out());
-  terrace_cursor_free(cursor);
-  *is_whole = cursor != nullptr;
-  return cursor || failure.status() == TERRACE_TIMEOUT ? 0 : fail(failure);
-}
-
-bool Trx::holds_whole(const Bytes &name, bool is_exclusive) const
-{
-  auto found = whole.find(name);
-  return found != whole.end() && found->second >= is_exclusive;
-}
-
-int Trx::before_range_lock(const Bytes &name, terrace_table *table, bool is_exclusive,
-                           bool *is_whole)
-{
-  *is_whole = holds_whole(name, is_exclusive);
-  if (*is_whole)
-    return 0;
-  // Of this table, and of all: many tables may have some each.
-  const bool is_next = !(++ranges_locked[name] % RANGES);
-  const bool is_next_of_all = !(++ranges_locked[Bytes()] % RANGES);
-  if (!is_next && !is_next_of_all)
-    return 0;
-  const int error = lock_whole(table, is_exclusive, is_whole);
-  if (*is_whole)
-    whole[name] = is_exclusive;
-  return error;
 }
 
 /*

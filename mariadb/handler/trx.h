@@ -67,10 +67,12 @@ public:
   std::vector<Followed> followed;
 
   /*
-    Before a range of a table is locked. Many locks on ranges become one on the whole table, because
-    each takes memory in every part of the lock table. *is_whole says whether that one is held.
+    Before a range of a table is locked. Once locks on ranges take a quarter of what locks may, as the
+    library has it for those of rows, they become one on the whole table. *is_whole says whether that
+    one is held.
   */
-  int before_range_lock(const Bytes &name, terrace_table *table, bool is_exclusive, bool *is_whole);
+  int before_range_lock(const Bytes &name, terrace_table *table, const terrace_range &range,
+                        bool is_exclusive, bool *is_whole);
   bool holds_whole(const Bytes &name, bool is_exclusive) const;
 
   terrace_transaction *handle() const { return transaction; }
@@ -176,8 +178,14 @@ private:
   ulonglong next_savepoint = 1;
   /* How long calls of the statement wait for a lock, and what the library was told last. */
   ulonglong wait_ms = 0, told_wait_ms = 0;
-  /* How many ranges it has locked, by table; of all under an empty name. */
-  std::map<Bytes, ulonglong> ranges_locked;
+  /* The memory of its locks on ranges, and from which on they are to be one lock. */
+  struct Ranges
+  {
+    ulonglong bytes = 0, due = 0;
+  };
+  bool adds_up(Ranges *ranges, ulonglong bytes) const;
+  std::map<Bytes, Ranges> ranges_locked;
+  Ranges ranges_of_all;
   /* Tables that are locked as a whole, and whether exclusively. */
   std::map<Bytes, bool> whole;
   std::map<Bytes, ulonglong> history;

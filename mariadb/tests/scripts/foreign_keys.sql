@@ -139,3 +139,19 @@ INSERT INTO pt VALUES (1), (7);
 SET foreign_key_checks = 0; INSERT INTO ct VALUES (1, 1), (2, 1), (7, 7); SET foreign_key_checks = 1;
 DELETE FROM pt WHERE id = 1; SELECT * FROM ct;
 DROP TABLE ct, pt;
+-- A child that an outer join has left on a row of NULLs. (A cascade took its columns for NULLs.)
+CREATE TABLE pn (id INT PRIMARY KEY); CREATE TABLE cn (id INT PRIMARY KEY, a INT, v INT, KEY kv (v), FOREIGN KEY (a) REFERENCES pn (id) ON DELETE CASCADE);
+CREATE TABLE gn (a INT, FOREIGN KEY (a) REFERENCES cn (id) ON DELETE CASCADE);
+INSERT INTO pn VALUES (1), (2); INSERT INTO cn VALUES (1, 1, 10), (2, 2, 20); INSERT INTO gn VALUES (1), (2);
+SELECT pn.id, cn.v FROM pn LEFT JOIN cn ON cn.id = pn.id + 100 ORDER BY pn.id;
+DELETE FROM pn WHERE id = 1;
+SELECT v FROM cn FORCE INDEX (kv) WHERE v > 0; SELECT * FROM gn;
+CHECK TABLE cn, gn;
+DROP TABLE gn, cn, pn;
+-- More rows of a child than are looked up at a time.
+CREATE TABLE pm (id INT PRIMARY KEY); CREATE TABLE cm (a INT, v INT, KEY (v), FOREIGN KEY (a) REFERENCES pm (id) ON DELETE CASCADE ON UPDATE CASCADE);
+INSERT INTO pm VALUES (1), (2); INSERT INTO cm SELECT 1 + seq % 2, seq FROM seq_1_to_5001;
+UPDATE pm SET id = 3 WHERE id = 1; SELECT a, COUNT(*) FROM cm GROUP BY a;
+DELETE FROM pm WHERE id = 3; SELECT a, COUNT(*), SUM(v) FROM cm GROUP BY a;
+CHECK TABLE cm;
+DROP TABLE cm, pm;
