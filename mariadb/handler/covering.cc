@@ -29,21 +29,63 @@ bool ha_terrace::is_covered()
   return covers == COVERS;
 }
 
+static bool is_of_entries(const Field &column)
+{
+  return !column.stored_in_db() && (column.flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG));
+}
+
+/* The virtual columns that indexes have, and those that these are made of. */
+MY_BITMAP *ha_terrace::columns_of_entries()
+{
+  if (bits_of_entries.empty())
+  {
+    bits_of_entries.resize(bitmap_buffer_size(table->s->fields) / sizeof(my_bitmap_map));
+    my_bitmap_init(&of_entries, bits_of_entries.data(), table->s->fields);
+    MY_BITMAP *const read_set = table->read_set;
+    table->read_set = &of_entries;
+    for (Field **column = table->vfield; *column; column++)
+      if (is_of_entries(**column))
+      {
+        bitmap_set_bit(&of_entries, (*column)->field_index);
+        (*column)->vcol_info->expr->walk(&Item::register_field_in_read_map, true, table);
+      }
+    table->read_set = read_set;
+  }
+  return &of_entries;
+}
+
 /*
-  Computes virtual columns out of a row. The server does not while it reads keys, nor in the records
-  by which it merges partitions. One of an index may be of others, so it computes all.
+  Computes the virtual columns of entries out of a row. The server does not while it reads keys, nor
+  in the records by which it merges partitions. A column has two places for values of BLOBs, and other
+  records may have theirs there: those of this one are kept here.
 */
 void ha_terrace::compute_virtual(uchar *record)
 {
   const uint before = keyread;
-  MY_BITMAP *const read_set = table->read_set;
+  MY_BITMAP *const read_set = table->read_set, *const computed = columns_of_entries();
+  std::vector<Field_blob *> blobs;
+  for (Field **column = table->vfield; *column; column++)
+    if (((*column)->flags & BLOB_FLAG) && bitmap_is_set(computed, (*column)->field_index))
+      blobs.push_back(static_cast<Field_blob *>(*column));
+  std::vector<String> of_others(blobs.size() * 2);
+  for (size_t i = 0; i < blobs.size(); i++)
+  {
+    blobs[i]->swap(of_others[i * 2], false);
+    blobs[i]->swap(of_others[i * 2 + 1], true);
+  }
   keyread = MAX_KEY;
-  table->read_set = &table->s->all_set;
+  table->read_set = computed;
   table->move_fields(table->field, record, table->record[0]);
   table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
   table->move_fields(table->field, table->record[0], record);
   table->read_set = read_set;
   keyread = before;
+  for (size_t i = 0; i < blobs.size(); i++)
+  {
+    blobs[i]->swap(computed_blobs[{record, blobs[i]->field_index}], true);
+    blobs[i]->swap(of_others[i * 2], false);
+    blobs[i]->swap(of_others[i * 2 + 1], true);
+  }
 }
 
 /*
@@ -55,8 +97,7 @@ void ha_terrace::compute_unread(const uchar *record)
 {
   const bool is_event = ha_thd()->lex->is_stmt_row_injection();
   for (Field **column = table->vfield; column && *column; column++)
-    if (!(*column)->stored_in_db() &&
-        ((*column)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG)) &&
+    if (is_of_entries(**column) &&
         (is_event || !bitmap_is_set(table->read_set, (*column)->field_index)))
       return compute_virtual(const_cast<uchar *>(record));
 }

@@ -269,7 +269,7 @@ private:
   int is_absent(const Bytes &key, bool *absent);
   int read_unique(uchar *record, const Bytes &entry);
   int lock_checked(const uchar *record, const Bytes &prefix, const uchar *key, key_part_map parts);
-  bool is_still_there(uchar *record, int *error);
+  bool is_still_there(uchar *record);
   int unpack(uchar *record, const char *value, size_t length, const Bytes &key);
   void close_cursor();
 
@@ -289,6 +289,7 @@ private:
   /* Reads from an entry of an index alone: covering.cc. */
   bool gives(const MY_BITMAP *columns) const;
   bool is_covered();
+  MY_BITMAP *columns_of_entries();
   void compute_virtual(uchar *record);
   void compute_unread(const uchar *record);
   void decode_entry(uchar *record, const Bytes &entry, const Bytes &of_row) const;
@@ -316,6 +317,12 @@ private:
 
   /* Why there is no number of AUTO_INCREMENT, such as a full disk. */
   int error_of_numbers = 0;
+  /* Virtual columns of entries, once they were looked up. */
+  MY_BITMAP of_entries;
+  std::vector<my_bitmap_map> bits_of_entries;
+  /* BLOBs that were computed for a record, by the number of the column. */
+  std::map<std::pair<const uchar *, uint>, String> computed_blobs;
+
   /* Of the statement: take_lock_type() sets them, and reset() takes them back. */
   Row_lock row_lock = LOCK_NONE;
   bool skip_locked = false;

@@ -104,6 +104,7 @@ int ha_terrace::open_indexes(const char *name)
     layout = open_table->layout();
   }
   codecs.clear();
+  bits_of_entries.clear();
   secondary.clear();
   built_at.clear();
   builds_seen = 0;
@@ -163,6 +164,7 @@ int ha_terrace::reset()
   skip_locked = false;
   error_of_numbers = 0;
   batch.clear();
+  computed_blobs.clear();
   for (Bytes *of_statement : {&row_buffer, &row, &current, &range_end, &rest_lower, &rest_upper})
   {
     of_statement->clear();

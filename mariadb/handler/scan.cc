@@ -215,10 +215,8 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
     row_lock != LOCK_NONE || trx()->has_written() || open_table->expires();
   if (!*is_there)
     return may_differ ? 0 : HA_ERR_CRASHED;
-  int error = 0;
-  if (may_differ)
-    *is_there = is_still_there(record, &error);
-  return error;
+  *is_there = !may_differ || is_still_there(record);
+  return 0;
 }
 
 /* The row of an entry. The server computes no virtual columns while it reads an index alone. */
@@ -234,16 +232,8 @@ int ha_terrace::read_row_of_entry(uchar *record, const Bytes &of_row, bool *is_t
 }
 
 /* Whether the row that was read is the one that the current entry belongs to. */
-bool ha_terrace::is_still_there(uchar *record, int *error)
+bool ha_terrace::is_still_there(uchar *record)
 {
-  if (codec(active_index).has_virtual && record == table->record[1])
-  {
-    // Values of BLOBs of the first record would go with those of this one. These reads lock.
-    *error = lock_key(current, LOCK_SHARE);
-    const bool is_there = *error != HA_ERR_KEY_NOT_FOUND;
-    *error = is_there ? *error : 0;
-    return is_there;
-  }
   if (codec(active_index).has_virtual)
     compute_virtual(record);
   Bytes entry;

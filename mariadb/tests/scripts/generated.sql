@@ -70,3 +70,22 @@ INSERT INTO s (id, c, x) VALUES (2, 'q', 7) ON DUPLICATE KEY UPDATE c = CONCAT(v
 SELECT id, v, n, x FROM s ORDER BY id;
 CHECK TABLE s, one;
 DROP TABLE s, one, j;
+-- A virtual BLOB of a new row beside a UNIQUE that the server checks by a hash. The look for a duplicate
+-- computed that of another row in its place, and freed it.
+CREATE TABLE lu (id INT PRIMARY KEY, b TEXT, u TEXT, v TEXT AS (CONCAT(b, REPEAT('v', 100))) VIRTUAL, KEY kv (v(200)), UNIQUE (u));
+INSERT INTO lu (id, b, u) SELECT seq, CONCAT('b', seq), CONCAT('u', seq) FROM seq_1_to_20;
+REPLACE INTO lu (id, b, u) VALUES (101, 'new', 'u3'), (102, 'newer', 'u5');
+INSERT INTO lu (id, b, u) VALUES (103, 'other', 'u7') ON DUPLICATE KEY UPDATE b = CONCAT(VALUES(b), id);
+INSERT IGNORE INTO lu (id, b, u) VALUES (104, 'none', 'u7'), (105, 'some', 'u105');
+UPDATE lu SET b = CONCAT(b, 'x'), u = CONCAT(u, 'x') WHERE id % 4 = 0;
+UPDATE IGNORE lu SET b = 'same', u = 'u9' WHERE id = 10;
+SELECT id, b, LEFT(v, 12), LENGTH(v) FROM lu FORCE INDEX (kv) WHERE v > 'a' ORDER BY id;
+CHECK TABLE lu;
+DROP TABLE lu;
+-- Virtual columns of a virtual column, one of them in an index.
+CREATE TABLE vv (id INT PRIMARY KEY, a INT, v1 INT AS (a + 1) VIRTUAL, v2 INT AS (v1 * 2) VIRTUAL, v3 INT AS (v2 + 5) VIRTUAL, v4 INT AS (a * 100) VIRTUAL, KEY (v3));
+INSERT INTO vv (id, a) SELECT seq, seq % 7 FROM seq_1_to_30;
+UPDATE vv SET a = a + 10 WHERE id % 3 = 0; DELETE FROM vv WHERE id % 5 = 0;
+SELECT id, v3 FROM vv FORCE INDEX (v3) WHERE v3 > 20 ORDER BY v3, id;
+CHECK TABLE vv;
+DROP TABLE vv;
