@@ -37,6 +37,9 @@ int ha_terrace::read_range_first(const key_range *start, const key_range *end, b
     if (end->flag != HA_READ_BEFORE_KEY)
       range_end = successor(range_end);
   }
+  // The server reads many ranges, and looks for a kill behind a row alone.
+  if (thd_kill_level(ha_thd()) != THD_IS_NOT_KILLED)
+    return HA_ERR_ABORTED_BY_USER;
   begins_range = true;
   int error = handler::read_range_first(start, end, is_point, sorted);
   begins_range = false;

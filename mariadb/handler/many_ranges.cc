@@ -15,6 +15,8 @@
 /* Rows of the first batch, and of the largest one. */
 static const size_t FIRST_BATCH = 8;
 static const size_t LARGEST_BATCH = 256;
+/* Batches become smaller where their rows take more. */
+static const size_t MOST_BYTES = 1 << 20;
 
 /* Whether a plan may have batches. The connection decides with optimizer_switch. */
 bool ha_terrace::may_read_batches(uint flags) const
@@ -84,7 +86,7 @@ int ha_terrace::multi_range_read_init(RANGE_SEQ_IF *ranges, void *parameter, uin
 
 /*
   A join checks here what it has pushed down to the index, with all columns. It takes an error for the
-  end of the rows, unless the connection was told.
+  end of the rows, unless the connection was told. Others tell it themselves.
 */
 int ha_terrace::multi_range_read_next(range_id_t *range)
 {
@@ -92,7 +94,8 @@ int ha_terrace::multi_range_read_next(range_id_t *range)
   do
     error = reads_batches ? next_of_batch(range) : handler::multi_range_read_next(range);
   while (!error && mrr_funcs.skip_index_tuple && mrr_funcs.skip_index_tuple(mrr_iter, *range));
-  if (error && error != HA_ERR_END_OF_FILE)
+  const bool is_of_join = mrr_funcs.get_key_info;
+  if (error && error != HA_ERR_END_OF_FILE && is_of_join)
     print_error(error, MYF(0));
   return error;
 }
@@ -204,8 +207,14 @@ int ha_terrace::fill_batch()
     if (int error = is_in_range ? take_entry() : begin_next_range())
       return error;
   }
-  batch_size = std::min(batch_size * 4, LARGEST_BATCH);
-  return look_up_batch();
+  if (int error = look_up_batch())
+    return error;
+  size_t bytes = 0;
+  for (const In_batch &one : batch)
+    bytes += one.value.size();
+  batch_size = bytes > MOST_BYTES ? std::max(batch_size / 4, size_t(1))
+                                  : std::min(batch_size * 4, LARGEST_BATCH);
+  return 0;
 }
 
 /* Looks up the rows of entries. A key that has no row keeps no value. */
