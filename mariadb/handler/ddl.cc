@@ -56,10 +56,21 @@ static int refuse_attributes_of_partitions(THD *thd, const TABLE *form)
   return 0;
 }
 
+/* A sequence is one row, which would expire between two numbers, or while none is taken. */
+static int refuse_ttl_of_sequence(const TABLE *form, const HA_CREATE_INFO *info)
+{
+  if (!info->sequence || !has_ttl(form->s->option_struct))
+    return 0;
+  my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "TERRACE_TTL of a sequence");
+  return HA_WRONG_CREATE_OPTION;
+}
+
 int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   THD *thd = ha_thd();
   if (int error = refuse_attributes_of_partitions(thd, form))
+    return error;
+  if (int error = refuse_ttl_of_sequence(form, info))
     return error;
   if (int error = refuse_own(name_of(name)))
     return error;
