@@ -12,6 +12,8 @@
 //! Terrace's. So the tester sends no such statement for a table with several unique indexes, and
 //! has both engines copy that table where a column goes.
 
+mod foreign;
+mod kinds;
 mod statements;
 
 use std::path::Path;

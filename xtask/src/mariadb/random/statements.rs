@@ -1,5 +1,8 @@
 //! The statements of a seed.
 
+use super::foreign;
+use super::kinds::{KINDS, Kind};
+
 /// Sessions: two that write, and one that reads.
 pub(super) const SESSIONS: usize = 3;
 const READER: usize = 2;
@@ -16,7 +19,7 @@ pub(super) struct Step {
 }
 
 /// Numbers from a seed (splitmix64).
-struct Numbers(u64);
+pub(super) struct Numbers(u64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
@@ -27,135 +30,18 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    fn one_in(&mut self, n: usize) -> bool {
+    pub(super) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    fn pick<'a, T: ?Sized>(&mut self, of: &[&'a T]) -> &'a T {
+    pub(super) fn pick<'a, T: ?Sized>(&mut self, of: &[&'a T]) -> &'a T {
         of[self.below(of.len())]
     }
 }
-
-/// A type: its name, whether an index needs a prefix, and values.
-struct Kind {
-    name: &'static str,
-    prefix: Option<u32>,
-    values: &'static [&'static str],
-}
-
-const KINDS: &[Kind] = &[
-    Kind { name: "INT", prefix: None, values: &["-5", "0", "1", "7", "2147483647", "-2147483648"] },
-    Kind {
-        name: "BIGINT UNSIGNED",
-        prefix: None,
-        values: &["0", "1", "18446744073709551615", "9"],
-    },
-    Kind { name: "TINYINT", prefix: None, values: &["-128", "127", "0", "3", "-1"] },
-    Kind { name: "SMALLINT UNSIGNED", prefix: None, values: &["0", "65535", "256", "12"] },
-    Kind { name: "MEDIUMINT", prefix: None, values: &["-8388608", "8388607", "0", "5"] },
-    Kind {
-        name: "DECIMAL(12,3)",
-        prefix: None,
-        values: &["-1.5", "0", "1.5", "123456789.125", "-99"],
-    },
-    Kind {
-        name: "DOUBLE",
-        prefix: None,
-        values: &["-1.5e100", "0", "-0.0", "2.25", "1e-9", "3e50"],
-    },
-    Kind { name: "FLOAT", prefix: None, values: &["-1.5", "0", "2.25", "1024", "-3"] },
-    Kind { name: "DATE", prefix: None, values: &["'2020-02-29'", "'1999-01-01'", "'2038-12-31'"] },
-    Kind {
-        name: "DATETIME(3)",
-        prefix: None,
-        values: &[
-            "'2020-02-29 01:02:03.456'",
-            "'1970-01-01 00:00:00'",
-            "'2020-02-29 01:02:03.457'",
-        ],
-    },
-    Kind { name: "TIME(2)", prefix: None, values: &["'-10:00:00.5'", "'00:00:01'", "'838:59:58'"] },
-    Kind {
-        name: "TIMESTAMP(1) NULL DEFAULT NULL",
-        prefix: None,
-        values: &["'2020-02-28 01:02:03.4'", "'2001-01-01 00:00:00'"],
-    },
-    Kind { name: "YEAR", prefix: None, values: &["1999", "2020", "0"] },
-    Kind {
-        name: "VARCHAR(20)",
-        prefix: None,
-        values: &[
-            "''", "'a'", "'A'", "'a '", "'b'", "'ab'", "'\u{e4}'", "'a\\tb'", "'zz top'",
-            "'\u{df}'",
-        ],
-    },
-    Kind {
-        name: "VARCHAR(30) COLLATE utf8mb4_unicode_ci",
-        prefix: None,
-        values: &[
-            "''",
-            "'a'",
-            "'\u{c4}'",
-            "'ss'",
-            "'\u{df}'",
-            "'b '",
-            "'B'",
-            "'a\\0'",
-            "'longer text than a chunk'",
-        ],
-    },
-    Kind {
-        name: "VARCHAR(30) COLLATE utf8mb4_nopad_bin",
-        prefix: None,
-        values: &["''", "'a'", "'a '", "'A'", "'a\\0'", "'b'"],
-    },
-    Kind {
-        name: "CHAR(8) COLLATE utf8mb4_general_ci",
-        prefix: None,
-        values: &["''", "'a'", "'A'", "'ab'", "'\u{e4}b'", "'zz'"],
-    },
-    Kind {
-        name: "CHAR(5) COLLATE latin1_bin",
-        prefix: None,
-        values: &["''", "'a'", "'A'", "'ab'"],
-    },
-    Kind {
-        name: "VARBINARY(12)",
-        prefix: None,
-        values: &["''", "'a'", "'a '", "'a\\0'", "x'00'", "x'ff00'"],
-    },
-    Kind { name: "BINARY(4)", prefix: None, values: &["'a'", "'ab'", "x'00ff'", "''"] },
-    Kind {
-        name: "TEXT",
-        prefix: Some(10),
-        values: &["''", "'a'", "REPEAT('b', 300)", "'A'", "REPEAT('b', 301)"],
-    },
-    Kind {
-        name: "BLOB",
-        prefix: Some(6),
-        values: &["''", "'a'", "x'00'", "REPEAT('c', 500)", "'abcdefgh'"],
-    },
-    Kind { name: "ENUM('x','y','z')", prefix: None, values: &["'x'", "'y'", "'z'"] },
-    Kind { name: "SET('p','q','r')", prefix: None, values: &["''", "'p'", "'q,r'", "'p,q,r'"] },
-    Kind {
-        name: "BIT(11)",
-        prefix: None,
-        values: &["b'0'", "b'11'", "b'11111111111'", "b'10000000000'"],
-    },
-    Kind {
-        name: "UUID",
-        prefix: None,
-        values: &[
-            "'123e4567-e89b-12d3-a456-426655440000'",
-            "'00000000-0000-0000-0000-000000000001'",
-        ],
-    },
-    Kind { name: "INET6", prefix: None, values: &["'::1'", "'ff00::1'", "'1.2.3.4'"] },
-];
 
 /// A column of a table.
 struct Column {
@@ -199,6 +85,7 @@ pub(super) fn script(seed: u64, statements: usize) -> Vec<Step> {
     let mut numbers = Numbers(seed);
     let mut steps = Vec::new();
     let mut tables: Vec<Table> = vec![large(&mut numbers, &mut steps)];
+    foreign::create(&mut numbers, &mut steps);
     let mut serial = 0;
     while steps.len() < statements {
         if tables.len() < 4 || numbers.one_in(60) {
@@ -213,7 +100,7 @@ pub(super) fn script(seed: u64, statements: usize) -> Vec<Step> {
             continue;
         }
         let at = numbers.below(tables.len());
-        match numbers.below(22) {
+        match numbers.below(25) {
             0..=6 => change(&mut steps, &tables[at], &insert(&mut numbers, &tables[at])),
             7..=9 => change(&mut steps, &tables[at], &update(&mut numbers, &tables[at])),
             10 => change(&mut steps, &tables[at], &delete(&mut numbers, &tables[at])),
@@ -226,6 +113,7 @@ pub(super) fn script(seed: u64, statements: usize) -> Vec<Step> {
             17 => add(&mut steps, READER, join(&mut numbers, &tables)),
             18 => add(&mut steps, numbers.below(READER), transaction(&mut numbers)),
             19 | 20 => add(&mut steps, READER, view(&mut numbers)),
+            22..=24 => foreign::step(&mut numbers, &mut steps),
             _ => {
                 let statement = alter(&mut numbers, &mut tables[at], &mut serial);
                 define(&mut steps, &tables[at], statement);
@@ -242,17 +130,21 @@ pub(super) fn script(seed: u64, statements: usize) -> Vec<Step> {
         add(&mut steps, READER, if table.ids == FEW { all } else { sum });
         add(&mut steps, READER, format!("CHECK TABLE {}", table.name));
     }
+    foreign::end(&mut steps);
     steps
 }
 
-fn add(steps: &mut Vec<Step>, session: usize, statement: String) {
+pub(super) fn add(steps: &mut Vec<Step>, session: usize, statement: String) {
     steps.push(Step { session, statement });
 }
 
 /// A change of rows, with what the server counts.
 fn change(steps: &mut Vec<Step>, table: &Table, statement: &str) {
-    let counted = format!("{statement}; SELECT ROW_COUNT(), @@warning_count; SHOW WARNINGS");
-    add(steps, table.owner, counted);
+    add(steps, table.owner, change_of(statement));
+}
+
+pub(super) fn change_of(statement: &str) -> String {
+    format!("{statement}; SELECT ROW_COUNT(), @@warning_count; SHOW WARNINGS")
 }
 
 /// A change of a definition. It would wait for a transaction that has read the table.
