@@ -128,8 +128,13 @@ int drop_partitions_of(const Bytes &table)
   const std::vector<Bytes> names = partitions_of(table);
   if (names.empty() || has_definition(table))
     return HA_ERR_NO_SUCH_TABLE;
-  const int error = begin_drop(current_thd, table);
-  return error ? error : drop_each(names);
+  int error = begin_drop(current_thd, table);
+  if (!error)
+    error = drop_each(names);
+  // The server leaves the list where this engine has dropped the table.
+  if (!error)
+    unlink(list_of(table).c_str());
+  return error;
 }
 
 /* Has a list survive a power cut: the server writes it without a sync. */
