@@ -153,7 +153,6 @@ const MORE_CUT: &[Case] = &[
     case(18, "ALTER TABLE parts MODIFY a BIGINT"),
     case(8, "RENAME TABLE parts TO moved"),
     case(6, "ALTER TABLE parts REMOVE PARTITIONING"),
-    LEFT,
 ];
 
 /// Bug: a power cut behind the first rename of a copy left the new definition over the old rows.
@@ -180,10 +179,6 @@ const FOLDER_OF_SERVER: &str = "cut-ddl";
 /// The tables of a case.
 const TABLES: &str = "SELECT table_name FROM information_schema.tables \
     WHERE table_schema = 'cut' ORDER BY 1";
-
-/// How many partitions the library has of the partitioned one.
-const PARTITIONS: &str = "SELECT COUNT(*) FROM information_schema.terrace_tables \
-    WHERE table_name LIKE 'cut/parts#P#%'";
 
 /// The server with the plugin that kills it.
 struct Killing<'a> {
@@ -278,7 +273,6 @@ pub(super) fn run(root: &Path, long: bool, text: &str) -> Result<()> {
             }
             if durable.is_none() && (text.is_empty() || text == "lost") {
                 server = lost_rows_stay(&killing, server)?;
-                server = lost_partitions_go(&killing, server)?;
             }
             let log = fs::read_to_string(server.log()).context("reading the error log")?;
             if let Some(line) = log.lines().find(|line| line.contains("cannot rename table")) {
@@ -443,41 +437,6 @@ fn lost_rows_stay(killing: &Killing<'_>, mut server: Server) -> Result<Server> {
         }
     }
     println!("kills where a lost name is refused: {} statements", REFUSED.len());
-    Ok(server)
-}
-
-/// Bug: a kill in DROP TABLE of a lost partitioned table left some partitions, and no list of them.
-/// Cause: a recovery leaves lost tables. Fix: the drop is noted, and a start ends it.
-/// Bug: one that was not killed left the list, so that the database could not be dropped. Cause: the
-/// server leaves it. Fix: the handler removes it.
-fn lost_partitions_go(killing: &Killing<'_>, mut server: Server) -> Result<Server> {
-    for files in [&["frm"][..], &["frm", "par"]] {
-        for moment in 1.. {
-            killing.begin(&server)?;
-            let data = server.data();
-            server.sql("FLUSH TABLES", "cut")?;
-            for of_file in files {
-                fs::remove_file(data.join("cut/parts").with_extension(of_file))
-                    .context("losing a definition")?;
-            }
-            killing.kill_at(moment)?;
-            let was_killed = send(&server, "DROP TABLE parts", false)?;
-            killing.let_live()?;
-            server.kill()?;
-            server = killing.start_again(&data, 1 + moment % 5)?;
-            let context = || format!("a drop without {files:?}, killed at moment {moment}");
-            // It has not begun, and the lost table is whole, or it has ended.
-            let left = server.sql(PARTITIONS, "mysql")?;
-            if left.trim() == "3" && moment == 1 {
-                server.sql("DROP TABLE parts", "cut").with_context(context)?;
-            }
-            verify_tables(&server).with_context(context)?;
-            if !was_killed {
-                has_moments(case(6, "DROP TABLE of a lost table"), moment - 1)?;
-                break;
-            }
-        }
-    }
     Ok(server)
 }
 

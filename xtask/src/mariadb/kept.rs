@@ -13,9 +13,9 @@ use super::sessions::Session;
 /// The folder of the server.
 const NAME: &str = "kept";
 
-/// Bug: readers of a table waited, beyond any KILL, while a writer stored its counters, and openings
-/// of all tables while one was opened. Cause: locks that they take were held meanwhile. Fix: these are
-/// held for a look at memory alone.
+/// Bug: readers of a table waited, beyond any KILL, while a writer stored its counters, and
+/// openings of all tables while one was opened. Cause: locks that they take were held meanwhile.
+/// Fix: these are held for a look at memory alone.
 fn nobody_waits_for_a_store(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE counted (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=Terrace; \
