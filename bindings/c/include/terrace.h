@@ -74,12 +74,12 @@
 #include <stdint.h>
 
 /**
- * The version of the interface, with which the name of the shared library ends: libterrace.so.2.
+ * The version of the interface, with which the name of the shared library ends: libterrace.so.3.
  * A release that removes a function or changes an argument raises it. Programs must be compiled
  * again then.
  * TERRACE_VERSION_MAJOR, _MINOR and _PATCH tell what was added.
  */
-#define TERRACE_ABI_VERSION 2
+#define TERRACE_ABI_VERSION 3
 
 /**
  * The version of the library that this header belongs to: 0 in 0.1.2.
@@ -2611,20 +2611,28 @@ struct terrace_report *terrace_database_verify(const struct terrace_database *da
                                                struct terrace_error **error);
 
 /**
- * Checks the database in a directory, which must not be open to write. As terrace_database_verify.
+ * Checks the database in a directory, which must not be open to write. The options are those of
+ * terrace_open, and may be NULL for the defaults: they name the region and the store where the
+ * database has them elsewhere. As terrace_database_verify.
  *
  * Errors: TERRACE_MISSING_DATABASE when there is none; TERRACE_BUSY when it is open elsewhere.
  */
-struct terrace_report *terrace_verify(const char *path, struct terrace_error **error);
+struct terrace_report *terrace_verify(const char *path,
+                                      const struct terrace_options *options,
+                                      struct terrace_error **error);
 
 /**
  * Writes what can be read of the damaged database in the directory from to a new one in the
- * directory to, which must be missing or empty. NULL after an error. The report has what was lost.
+ * directory to, which must be missing or empty. The options are as of terrace_verify. NULL after
+ * an error. The report has what was lost.
  *
  * Errors: TERRACE_MISSING_DATABASE when there is none; TERRACE_EXISTS for something in to;
  * otherwise as terrace_open.
  */
-struct terrace_report *terrace_salvage(const char *from, const char *to, struct terrace_error **error);
+struct terrace_report *terrace_salvage(const char *from,
+                                       const char *to,
+                                       const struct terrace_options *options,
+                                       struct terrace_error **error);
 
 /**
  * How many structures were checked, or records written to the new database; 0 for NULL.

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use crate::database::Database;
 use crate::error::{Damage, DamageText, Error, Status};
 use crate::guard::{self, need};
+use crate::options::Options;
 use crate::pointers::Text;
 use crate::prepared::nth;
 
@@ -47,21 +48,26 @@ pub extern "C" fn terrace_database_verify(
     guard::made(error, || Ok(Report::of_verification(&need(database, "database")?.0.verify()?)))
 }
 
-/// Checks the database in a directory, which must not be open to write. As terrace_database_verify.
+/// Checks the database in a directory, which must not be open to write. The options are those of
+/// terrace_open, and may be NULL for the defaults: they name the region and the store where the
+/// database has them elsewhere. As terrace_database_verify.
 ///
 /// Errors: TERRACE_MISSING_DATABASE when there is none; TERRACE_BUSY when it is open elsewhere.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_verify(
     path: Text,
+    options: Option<&Options>,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Report>> {
     guard::made(error, || {
-        Ok(Report::of_verification(&terrace::Options::new().verify(path.path("path")?)?))
+        let options = Options::or_default(options);
+        Ok(Report::of_verification(&options.verify(path.path("path")?)?))
     })
 }
 
 /// Writes what can be read of the damaged database in the directory from to a new one in the
-/// directory to, which must be missing or empty. NULL after an error. The report has what was lost.
+/// directory to, which must be missing or empty. The options are as of terrace_verify. NULL after
+/// an error. The report has what was lost.
 ///
 /// Errors: TERRACE_MISSING_DATABASE when there is none; TERRACE_EXISTS for something in to;
 /// otherwise as terrace_open.
@@ -69,10 +75,12 @@ pub extern "C" fn terrace_verify(
 pub extern "C" fn terrace_salvage(
     from: Text,
     to: Text,
+    options: Option<&Options>,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Report>> {
     guard::made(error, || {
-        let report = terrace::Options::new().salvage(from.path("from")?, to.path("to")?)?;
+        let options = Options::or_default(options);
+        let report = options.salvage(from.path("from")?, to.path("to")?)?;
         Ok(Report::new(report.records, report.tables, &report.lost))
     })
 }

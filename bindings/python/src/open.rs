@@ -53,19 +53,34 @@ pub(crate) fn create(
     Ok(Database::new(watched(py, move || options.create(path), || Ok(()))?, create_tables))
 }
 
-/// Checks the database in a directory, which must not be open to write. Damage is no exception but
-/// in the report.
+/// Checks the database in a directory, which must not be open to write, with the options of
+/// `open`. Damage is no exception but in the report.
+///
+/// `pm_path` and `object_store` name the region and the store where the database has them
+/// elsewhere.
 #[pyfunction]
-pub(crate) fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
-    json::to_python(py, &watched(py, move || terrace::Options::new().verify(path), || Ok(()))?)
+#[pyo3(signature = (path, **options))]
+pub(crate) fn verify(
+    py: Python<'_>,
+    path: PathBuf,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Py<PyAny>> {
+    let options = options::database(options)?;
+    json::to_python(py, &watched(py, move || options.verify(path), || Ok(()))?)
 }
 
 /// Writes what can be read of a damaged database to a new one in `to`, which must be missing or
-/// empty. The report has what was lost.
+/// empty. The report has what was lost. Options are as of `verify`.
 #[pyfunction]
-pub(crate) fn salvage(py: Python<'_>, source: PathBuf, to: PathBuf) -> PyResult<Py<PyAny>> {
-    let salvage = move || terrace::Options::new().salvage(source, to);
-    json::to_python(py, &watched(py, salvage, || Ok(()))?)
+#[pyo3(signature = (source, to, **options))]
+pub(crate) fn salvage(
+    py: Python<'_>,
+    source: PathBuf,
+    to: PathBuf,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Py<PyAny>> {
+    let options = options::database(options)?;
+    json::to_python(py, &watched(py, move || options.salvage(source, to), || Ok(()))?)
 }
 
 /// The names of the options of databases, tables and transactions, each with what it takes.

@@ -240,3 +240,21 @@ def test_a_damaged_file_is_told_with_its_place(path: Path, tmp_path: Path) -> No
     assert raised.value.damage is not None and raised.value.damage["offset"] > 0
     report = terrace.salvage(path, tmp_path / "rescued")
     assert report["lost"] and 0 < report["records"] < 20_000
+
+
+def test_verification_and_salvage_take_the_options_of_opening(path: Path, tmp_path: Path) -> None:
+    """Bug: a sound database whose region lies elsewhere was told damaged, and its salvage left the
+    whole region behind. Cause: `verify` and `salvage` took no options. Fix: they take those of
+    `open`."""
+    options = {"pm_path": str(tmp_path / "region"), "object_store": f"file://{tmp_path / 'bucket'}"}
+    with terrace.open(path, pm_size="4MiB", **options) as db:  # type: ignore[arg-type]
+        cold = db.table("cold", cold="object")
+        cold.update((b"%04d" % n, b"cold") for n in range(1000))
+        cold.compact_range()
+        assert cold.stats()["object_bytes"] > 0
+        db["hot"][b"k"] = b"v"
+    assert terrace.verify(path, **options)["damages"] == []  # type: ignore[arg-type]
+    report = terrace.salvage(path, tmp_path / "rescued", **options)  # type: ignore[arg-type]
+    assert report["lost"] == []
+    with terrace.open(tmp_path / "rescued") as rescued:
+        assert len(list(rescued["cold"])) == 1000 and rescued["hot"][b"k"] == b"v"

@@ -283,10 +283,10 @@ static void damage_extents(const char *path) {
 
 static void damage(void) {
     terrace_error *error = NULL;
-    is_sound(terrace_verify(path_of("kept"), &error), terrace_error_message(error));
-    NO_HANDLE(TERRACE_MISSING_DATABASE, terrace_verify(path_of("nowhere"), &error));
+    is_sound(terrace_verify(path_of("kept"), NULL, &error), terrace_error_message(error));
+    NO_HANDLE(TERRACE_MISSING_DATABASE, terrace_verify(path_of("nowhere"), NULL, &error));
     damage_extents(path_of("kept"));
-    terrace_report *report = terrace_verify(path_of("kept"), &error);
+    terrace_report *report = terrace_verify(path_of("kept"), NULL, &error);
     HANDLE(report);
     CHECK(terrace_report_damages(report) > 0 && terrace_report_unreadable(report) == 0);
     terrace_damage found;
@@ -314,11 +314,34 @@ static void damage(void) {
     terrace_table_free(table);
     close_and_free(database);
 
-    report = terrace_salvage(path_of("kept"), path_of("salvaged"), &error);
+    report = terrace_salvage(path_of("kept"), path_of("salvaged"), NULL, &error);
     HANDLE(report);
     CHECK(terrace_report_tables(report) == 1 && terrace_report_damages(report) > 0);
     terrace_report_free(report);
-    NO_HANDLE(TERRACE_EXISTS, terrace_salvage(path_of("kept"), path_of("salvaged"), &error));
+    NO_HANDLE(TERRACE_EXISTS, terrace_salvage(path_of("kept"), path_of("salvaged"), NULL, &error));
+    terrace_error_free(error);
+}
+
+/* Bug: a sound database whose region lies elsewhere was told damaged, and its salvage left the
+ * region behind. Cause: terrace_verify and terrace_salvage took no options. Fix: they take them. */
+static void region_elsewhere(void) {
+    terrace_error *error = NULL;
+    terrace_options *options = small_options();
+    OK(terrace_options_set(options, "pm_path", path_of("region"), &error));
+    terrace_database *database = terrace_open(path_of("apart"), options, &error);
+    HANDLE(database);
+    terrace_table *table = terrace_database_table(database, "t", &error);
+    HANDLE(table);
+    put(table, "k", "v");
+    terrace_table_free(table);
+    close_and_free(database);
+    is_sound(terrace_verify(path_of("apart"), options, &error), terrace_error_message(error));
+    terrace_report *report =
+        terrace_salvage(path_of("apart"), path_of("rescued"), options, &error);
+    HANDLE(report);
+    CHECK(terrace_report_checked(report) == 1 && terrace_report_damages(report) == 0);
+    terrace_report_free(report);
+    terrace_options_free(options);
     terrace_error_free(error);
 }
 
@@ -338,5 +361,6 @@ int main(int count, char **arguments) {
     terrace_table_free(table);
     close_and_free(database);
     damage();
+    region_elsewhere();
     return 0;
 }

@@ -20,7 +20,7 @@ static void nulls(void) {
     NO_HANDLE(TERRACE_INVALID, terrace_database_begin(NULL, NULL, &error));
     NO_HANDLE(TERRACE_INVALID, terrace_table_cursor(NULL, NULL, &error));
     NO_HANDLE(TERRACE_INVALID, terrace_table_bulk_load(NULL, false, &error));
-    NO_HANDLE(TERRACE_INVALID, terrace_verify(NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_verify(NULL, NULL, &error));
     FAILS(TERRACE_INVALID, terrace_close(NULL, &error));
     FAILS(TERRACE_INVALID, terrace_table_get(NULL, "k", 1, &value, &error));
     CHECK(strstr(terrace_error_message(error), "table is NULL") != NULL);
