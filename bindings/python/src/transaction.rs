@@ -15,7 +15,9 @@ use terrace::{
 };
 
 use crate::bytes_like::{self, BytesLike};
-use crate::calls::{KeepOpen, PATIENCE, detached, in_slices, released, watched, without_lock};
+use crate::calls::{
+    KeepOpen, PATIENCE, SLICE, detached, in_slices, released, watched, without_lock,
+};
 use crate::key_range::{Bounds, bounds};
 use crate::pending::PendingCommit;
 use crate::rows::{Limit, Part, Rows, row};
@@ -27,6 +29,7 @@ use crate::{errors, options};
 pub(crate) struct Transaction {
     id: u64,
     isolation: Isolation,
+    optimistic: bool,
     running: RwLock<Option<terrace::Transaction>>,
     /// How long a call waits for a lock.
     wait: Mutex<LockWait>,
@@ -47,6 +50,7 @@ impl Transaction {
         Ok(Transaction {
             id: txn.id(),
             isolation: txn.isolation(),
+            optimistic: options.is_optimistic(),
             running: RwLock::new(Some(txn)),
             wait: Mutex::new(options.longest_lock_wait()),
             durability: options.durability_of_commit(),
@@ -109,13 +113,15 @@ impl Transaction {
     }
 
     /// Ends it by `f`, also where that fails or Ctrl-C comes first. An end waits for space as a
-    /// write does, however long it may wait for locks: of those the engine knows.
+    /// write does, however long it may wait for locks. One that is optimistic waits for locks here,
+    /// and each try waits for them anew: it has no more time than they may take, or one slice.
     fn end<T: Send>(
         &self,
         py: Python<'_>,
         f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
     ) -> PyResult<T> {
-        let patience = self.patience().map(|time| time.max(PATIENCE));
+        let least = if self.optimistic { SLICE } else { PATIENCE };
+        let patience = self.patience().map(|time| time.max(least));
         let done = self.sliced_for(py, patience, f);
         self.give_up(py);
         done

@@ -95,7 +95,7 @@ declare! {
     /// Locks nothing before it commits. The commit checks what it wrote, and what it read
     /// `for_update` (when serializable, all that it read). It fails with `Conflict` if any of that
     /// has changed. Good where conflicts are rare. Not with read committed.
-    optimistic(): bool = false => true, takes SWITCH;
+    optimistic(): bool = false => true, takes SWITCH, get is_optimistic;
 
     /// How long a call waits for a lock. 10 s when not set.
     lock_wait(wait: LockWait): LockWait = LockWait::AtMost(DEFAULT_WAIT)
