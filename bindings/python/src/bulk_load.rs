@@ -1,20 +1,23 @@
 //! Bulk loads out of whatever gives pairs of keys and values.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyMapping};
+use pyo3::types::PyMapping;
 use terrace::Existing;
 
 use crate::bytes_like::BytesLike;
 use crate::calls::released;
+use crate::exit;
 
 /// So many rows are taken from Python before the engine gets them.
 const ROWS: usize = 1024;
 
 /// What gives pairs: the items of a mapping, or anything that can be iterated over.
-pub(crate) fn pairs<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+pub(crate) fn pairs<'py>(
+    rows: &Bound<'py, PyAny>,
+) -> PyResult<impl Iterator<Item = PyResult<Bound<'py, PyAny>>> + use<'py>> {
     match rows.cast::<PyMapping>() {
-        Ok(mapping) => mapping.call_method0("items")?.try_iter(),
-        Err(_) => rows.try_iter(),
+        Ok(mapping) => exit::pulled(&mapping.call_method0("items")?),
+        Err(_) => exit::pulled(rows),
     }
 }
 

@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView, PyString};
 
+use crate::exit;
+
 /// A key, a value, or other bytes.
 pub(crate) enum BytesLike<'a> {
     /// Those of an object that the caller keeps, for as long.
@@ -74,5 +76,5 @@ fn copy(object: &Bound<'_, PyAny>) -> PyResult<BytesLike<'static>> {
 
 /// All of several, out of anything that can be iterated over.
 pub(crate) fn all(several: &Bound<'_, PyAny>) -> PyResult<Vec<BytesLike<'static>>> {
-    several.try_iter()?.map(|one| BytesLike::kept(&one?)).collect()
+    exit::pulled(several)?.map(|one| BytesLike::kept(&one?)).collect()
 }

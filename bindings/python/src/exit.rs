@@ -86,11 +86,46 @@ fn forget_other_threads() {
     INSIDE.store(INSIDE_HERE.get(), Ordering::SeqCst);
 }
 
-/// Stops other threads before they take the interpreter's lock again. The interpreter calls it as
-/// the first step of its end. It waits for threads that have Python run below them, at most
-/// [`END_WAITS`]: a callback may run for ever. One that still runs then is the interpreter's to
-/// stop, as any thread of Python.
-#[pyfunction]
+/// What an iterable of Python gives. The end waits for the object that is being made, and for no
+/// more of them.
+pub(crate) fn pulled<'py>(
+    objects: &Bound<'py, PyAny>,
+) -> PyResult<impl Iterator<Item = PyResult<Bound<'py, PyAny>>> + use<'py>> {
+    let pass = pass_with_lock(objects.py());
+    let mut objects = objects.try_iter()?;
+    drop(pass);
+    Ok(std::iter::from_fn(move || {
+        let _pass = pass_with_lock(objects.py());
+        objects.next()
+    }))
+}
+
+/// A callback of `atexit` that lives until all of them have been called: the interpreter drops them
+/// together. One may wait for a thread that calls the engine, so threads are stopped behind them.
+#[pyclass(frozen)]
+struct AtExit {
+    /// Whether the end has begun. Callbacks are dropped in a forked child too, which goes on.
+    is_called: AtomicBool,
+}
+
+#[pymethods]
+impl AtExit {
+    fn __call__(&self) {
+        self.is_called.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        if self.is_called.load(Ordering::SeqCst) {
+            Python::attach(stop_threads);
+        }
+    }
+}
+
+/// Stops other threads before they take the interpreter's lock again. It waits for threads that
+/// have Python run below them, at most [`END_WAITS`]: a callback may run for ever. One that still
+/// runs then is the interpreter's to stop, as any thread of Python.
 fn stop_threads(py: Python<'_>) {
     ENDS_HERE.set(true);
     ENDS.store(true, Ordering::SeqCst);
@@ -105,11 +140,12 @@ fn stop_threads(py: Python<'_>) {
 
 /// Has the interpreter call [`stop_threads`] at its end, and [`forget_other_threads`] after a fork.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let (py, stop) = (module.py(), wrap_pyfunction!(stop_threads, module)?);
+    let py = module.py();
     if cfg!(unix) {
         let after = PyDict::new(py);
         after.set_item("after_in_child", wrap_pyfunction!(forget_other_threads, module)?)?;
         py.import("os")?.call_method("register_at_fork", (), Some(&after))?;
     }
-    py.import("atexit")?.call_method1("register", (stop,)).map(drop)
+    let at_exit = AtExit { is_called: AtomicBool::new(false) };
+    py.import("atexit")?.call_method1("register", (at_exit,)).map(drop)
 }

@@ -345,6 +345,8 @@ CALLS = [
     "t.put(b'a', b'2')", "t.put(b'a', b'2', durability='relaxed')", "t.get(b'a')", "list(t)",
     "db.stats()", "db.snapshot().close()", "db.run(lambda txn: txn.get(t, b'a'))",
     "db.enqueue(db.batch()).wait()", "t.pop(b'a', None)", "db.verify()",
+    "t.bulk_load((b'a', b'2') for _ in slow())", "t.update((b'a', b'2') for _ in slow())",
+    "t.multi_get(b'a' for _ in slow())",
 ]
 
 
@@ -352,12 +354,15 @@ CALLS = [
 def test_a_daemon_thread_in_a_call_does_not_abort_the_process(path: Path, call: str) -> None:
     """Bug: the process ended with SIGABRT where a daemon thread was in a call. Cause: the
     interpreter unwinds a thread that asks for its lock at the end, through frames of Rust. Fix:
-    such a thread stops before it asks."""
+    such a thread stops before it asks. The same where a call takes objects out of a generator."""
     program = (
-        "import sys, threading, terrace\n"
+        "import sys, threading, time, terrace\n"
         "db = terrace.open(sys.argv[1], pm_size='4MiB')\n"
         "t, started = db['t'], threading.Semaphore(0)\n"
         "t[b'a'] = b'1'\n"
+        "def slow():\n"
+        "    started.release()\n"
+        "    while True: yield time.sleep(0.001)\n"
         "def work():\n"
         f"    {call}\n"
         "    started.release()\n"
@@ -369,6 +374,32 @@ def test_a_daemon_thread_in_a_call_does_not_abort_the_process(path: Path, call: 
     for _ in range(3):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_a_callback_of_the_end_may_wait_for_a_thread_that_calls(path: Path) -> None:
+    """Bug: a process did not end where an `atexit` callback waited for a thread that used the
+    database. Cause: threads were stopped before the callbacks that were registered before the
+    import. Fix: they are stopped behind all of them."""
+    program = (
+        "import atexit, queue, sys, threading\n"
+        "keys = queue.Queue()\n"
+        "def work():\n"
+        "    for key in iter(keys.get, None): table[key] = b'1'\n"
+        "thread = threading.Thread(target=work, daemon=True)\n"
+        "thread.start()\n"
+        "def end():\n"
+        "    keys.put(b'a')\n"
+        "    keys.put(None)\n"
+        "    thread.join()\n"
+        "atexit.register(end)\n"
+        "import terrace\n"
+        "table = terrace.open(sys.argv[1], pm_size='4MiB')['t']\n"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    with terrace.open(path) as db:
+        assert db["t"][b"a"] == b"1"
 
 
 def test_a_callback_that_runs_for_ever_does_not_keep_the_process(path: Path) -> None:
