@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::calls::watched;
+use crate::calls::{detached, watched};
 use crate::{exit, json, options};
 
 /// Adds a backup to a set. `progress` is called with the bytes that the set has gained.
@@ -16,17 +16,19 @@ pub(crate) fn take(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<terrace::BackupInfo> {
     let (db, at) = (db.clone(), set.clone());
-    let before = size(&set);
+    let before = progress.map_or(0, |_| detached(py, || size(&set)));
     let look = || tell(progress, || size(&set).saturating_sub(before));
     let info = watched(py, move || db.backup(at), look)?;
     tell(progress, || info.added_bytes)?;
     Ok(info)
 }
 
-fn tell(progress: Option<&Bound<'_, PyAny>>, bytes: impl FnOnce() -> u64) -> PyResult<()> {
+/// Bytes are counted without the interpreter's lock: a set may have many files.
+fn tell(progress: Option<&Bound<'_, PyAny>>, bytes: impl FnOnce() -> u64 + Send) -> PyResult<()> {
     let Some(progress) = progress else { return Ok(()) };
+    let bytes = detached(progress.py(), bytes);
     let _pass = exit::pass_with_lock(progress.py());
-    progress.call1((bytes(),)).map(drop)
+    progress.call1((bytes,)).map(drop)
 }
 
 /// The bytes of all files in a directory. What cannot be looked at counts as empty: this is for
