@@ -128,13 +128,14 @@ impl Source {
                 Ok(Rows::Committed(if left < usize::MAX { range.limit(left) } else { range }))
             }
             Source::Transaction(running, scan) => running.with(|transaction| {
-                Ok(Rows::Transaction(match scan {
+                let range = match scan {
                     Scan::Read => transaction.range(table, bounds)?,
                     Scan::ForUpdate => transaction.range_for_update(table, bounds)?,
                     Scan::SkipLocked => transaction.range_skip_locked(table, bounds)?,
                     Scan::Newest => transaction.range_unlocked(table, bounds)?,
                     Scan::ForShare => transaction.range_for_share(table, bounds)?,
-                }))
+                };
+                Ok(Rows::Transaction(if left < usize::MAX { range.limit(left) } else { range }))
             }),
         }
     }

@@ -123,6 +123,43 @@ static void limits(void) {
     terrace_cursor_free(cursor);
 }
 
+/* Bug: a cursor of a transaction read 16 rows with their values under a limit of one. Cause: the
+ * limit was passed on for snapshots alone. Fix: it is passed on to both. */
+static void limits_in_transactions(void) {
+    terrace_error *error = NULL;
+    terrace_table_options *options = terrace_table_options_new();
+    HANDLE(options);
+    OK(terrace_table_options_set(options, "large_values", "4KiB", &error));
+    OK(terrace_table_options_set(options, "compression", "none", &error));
+    terrace_table *large =
+        terrace_database_table_with_options(database, "large", options, &error);
+    HANDLE(large);
+    terrace_table_options_free(options);
+    terrace_bulk_load *load = terrace_table_bulk_load(large, false, &error);
+    HANDLE(load);
+    static char value[100000];
+    for (char key = 'a'; key < 'q'; key++) {
+        OK(terrace_bulk_load_put(load, &key, 1, value, sizeof value, &error));
+    }
+    OK(terrace_bulk_load_finish(load, &error));
+    terrace_bulk_load_free(load);
+    terrace_transaction *transaction = terrace_database_begin(database, NULL, &error);
+    HANDLE(transaction);
+    terrace_cursor *cursor =
+        terrace_transaction_cursor(transaction, large, NULL, TERRACE_READ, &error);
+    HANDLE(cursor);
+    OK(terrace_cursor_set_limit(cursor, 1, &error));
+    terrace_statistics before, after;
+    OK(terrace_database_get_statistics(database, &before, sizeof before, &error));
+    CHECK(strcmp(keys(cursor, true), "a") == 0);
+    OK(terrace_database_get_statistics(database, &after, sizeof after, &error));
+    CHECK(after.disk_read_bytes - before.disk_read_bytes < 2 * sizeof value);
+    terrace_cursor_free(cursor);
+    OK(terrace_transaction_roll_back(transaction, &error));
+    terrace_transaction_free(transaction);
+    terrace_table_free(large);
+}
+
 static void moments(void) {
     terrace_error *error = NULL;
     terrace_cursor *cursor = terrace_table_cursor(table, NULL, &error);
@@ -194,6 +231,7 @@ int main(int count, char **arguments) {
     both_ways();
     anywhere();
     limits();
+    limits_in_transactions();
     moments();
     long_ranges();
     terrace_cursor *cursor = terrace_table_cursor(table, NULL, &error);
