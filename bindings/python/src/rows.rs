@@ -130,6 +130,7 @@ impl Rows {
         limit: Option<Limit>,
         part: Part,
     ) -> Rows {
+        let range = if part == Part::Keys { range.keys_only() } else { range };
         Rows::new(db, Source::Live(range, Arc::clone(writes)), limit, part)
     }
 
@@ -140,6 +141,7 @@ impl Rows {
         limit: Option<Limit>,
         part: Part,
     ) -> Rows {
+        let range = if part == Part::Keys { range.keys_only() } else { range };
         Rows::new(db, Source::OneByOne(range), limit, part)
     }
 

@@ -135,9 +135,16 @@ impl TxnRange {
     }
 
     /// Its keys, without their values.
-    pub fn keys(mut self) -> KeyIter<TxnRange> {
+    pub fn keys(self) -> KeyIter<TxnRange> {
+        KeyIter(self.keys_only())
+    }
+
+    /// Gives committed rows without their values; those that lie apart are not read.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn keys_only(mut self) -> TxnRange {
         self.committed = self.committed.keys_only();
-        KeyIter(self)
+        self
     }
 
     /// Its values, in the order of their keys.
