@@ -308,8 +308,12 @@ impl Database {
     }
 
     /// Commits a prepared transaction. Raises `InvalidError` when there is none of that name.
-    fn commit_prepared(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
-        self.in_turn(py, |db| db.commit_prepared(&id))
+    /// `durability="remote"` waits for the shared store.
+    #[pyo3(signature = (id, *, durability="durable"))]
+    fn commit_prepared(&self, py: Python<'_>, id: BytesLike, durability: &str) -> PyResult<()> {
+        let durability = options::durability(py, durability)?;
+        let pending = self.in_turn(py, |db| db.enqueue_prepared(&id, None, durability))?;
+        PendingCommit::new(&self.db, pending).wait_for(py, None)
     }
 
     /// Rolls a prepared transaction back. Raises `InvalidError` when there is none of that name.

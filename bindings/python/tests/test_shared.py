@@ -88,6 +88,19 @@ def test_a_standby_becomes_the_writer(
         assert list(db["users"]) == [b"ada", b"grace"]
 
 
+def test_a_prepared_commit_waits_for_the_store(
+    writer: terrace.Database, url: str, tmp_path: Path
+) -> None:
+    """Bug: a takeover found a transaction prepared whose commit had returned. Cause:
+    `commit_prepared` took no durability. Fix: it takes one."""
+    txn = writer.begin(durability="remote")
+    txn.put(writer["users"], b"alan", b"1912")
+    txn.prepare(b"transfer 1")
+    writer.commit_prepared(b"transfer 1", durability="remote")
+    with terrace.open_shared(url, tmp_path / "other", pm_size="4MiB") as other:
+        assert other.list_prepared() == [] and other["users"][b"alan"] == b"1912"
+
+
 def interrupted_promotion(standby: terrace.Follower) -> None:
     calls = False
 
