@@ -102,7 +102,8 @@ impl Database {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         match released(py, || Ok(self.db.existing_table(name)))? {
             Err(error) if error.kind() == terrace::ErrorKind::MissingTable => Ok(default),
-            found => Ok(Some(Bound::new(py, self.handle(released(py, || found)?))?.into_any())),
+            Err(error) => Err(errors::engine(py, &error)),
+            Ok(table) => Ok(Some(Bound::new(py, self.handle(table))?.into_any())),
         }
     }
 
