@@ -339,8 +339,9 @@ pub extern "C" fn terrace_database_write(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::done(error, || {
+        let batch = need(batch, "batch")?.take();
         let (database, durability) = (need(database, "database")?, self::durability(durability)?);
-        Ok(database.0.write_with(&need(batch, "batch")?.take(), durability)?)
+        Ok(database.0.write_with(&batch, durability)?)
     })
 }
 

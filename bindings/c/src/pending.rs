@@ -172,8 +172,9 @@ pub extern "C" fn terrace_database_enqueue(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Pending>> {
     guard::made(error, || {
+        let batch = need(batch, "batch")?.take();
         let (database, durability) = (need(database, "database")?, self::durability(durability)?);
-        let commit = database.0.enqueue(need(batch, "batch")?.take(), durability)?;
+        let commit = database.0.enqueue(batch, durability)?;
         Ok(Pending::new(&database.0, commit))
     })
 }

@@ -138,9 +138,10 @@ impl Batch {
         durability: &str,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        let batch = self.take(py)?;
         let durability = options::durability(py, durability)?;
         let patience = timeout.map(|time| options::time("timeout", time)).transpose()?;
-        commit(py, &self.db, &self.take(py)?, (durability, patience))
+        commit(py, &self.db, &batch, (durability, patience))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -211,8 +211,8 @@ impl Database {
         batch: &Bound<'_, Batch>,
         durability: &str,
     ) -> PyResult<PendingCommit> {
-        let durability = options::durability(py, durability)?;
         let batch = batch.get().take(py)?;
+        let durability = options::durability(py, durability)?;
         let pending = self.in_turn(py, |db| db.enqueue(batch.clone(), durability))?;
         Ok(PendingCommit::new(&self.db, pending))
     }

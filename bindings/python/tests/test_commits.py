@@ -32,6 +32,17 @@ def test_a_batch_whose_block_raises_leaves_nothing(db: terrace.Database) -> None
     assert list(table) == []
 
 
+def test_a_commit_that_is_refused_ends_its_batch(db: terrace.Database) -> None:
+    """Bug: a batch whose commit was refused for its durability was committed by the end of its
+    block. Cause: the durability was looked at first. Fix: the batch is taken first."""
+    table = db["t"]
+    with db.batch() as batch:
+        batch.put(table, b"k", b"1")
+        with pytest.raises(terrace.InvalidError):
+            batch.commit(durability="x")  # type: ignore[arg-type]
+    assert list(table) == []
+
+
 def test_in_a_batch_the_last_operation_counts(db: terrace.Database) -> None:
     table = db["t"]
     table[b"b"] = b"old"

@@ -248,6 +248,17 @@ static void batches(terrace_database *database) {
     terrace_batch_clear(batch);
     OK(terrace_batch_put(batch, users, TEXT("alan"), TEXT("1912"), &error));
     OK(terrace_database_try_write(database, batch, 1000, &error));
+    /* Bug: a refused durability left the batch as full as before. Cause: the durability was looked
+     * at first. Fix: the batch is taken first. */
+    OK(terrace_batch_put(batch, users, TEXT("gone"), TEXT(""), &error));
+    FAILS(TERRACE_INVALID, terrace_database_write(database, batch, 7, &error));
+    CHECK(terrace_batch_len(batch) == 0);
+    OK(terrace_batch_put(batch, users, TEXT("gone"), TEXT(""), &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_database_enqueue(database, batch, 7, &error));
+    CHECK(terrace_batch_len(batch) == 0);
+    OK(terrace_batch_put(batch, users, TEXT("gone"), TEXT(""), &error));
+    FAILS(TERRACE_INVALID, terrace_database_try_write(NULL, batch, 1000, &error));
+    CHECK(terrace_batch_len(batch) == 0);
     CHECK(has(users, "alan", "1912") && has(users, "gone", NULL));
     terrace_batch_free(batch);
     terrace_table_free(users);
