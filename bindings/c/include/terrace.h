@@ -58,7 +58,8 @@
  * Values and rows that were read stay valid until they are released.
  *
  * Forks. A child of a process with an open database must not use it. Calls fail there with
- * TERRACE_UNAVAILABLE. The child may free its handles.
+ * TERRACE_UNAVAILABLE; those that end a transaction or its wait by number find none. The child may
+ * free its handles.
  *
  * Versions. terrace_version() and terrace_abi_version() say what the library has, and
  * TERRACE_VERSION_MAJOR, TERRACE_VERSION_MINOR, TERRACE_VERSION_PATCH and TERRACE_ABI_VERSION what
@@ -1208,7 +1209,7 @@ struct terrace_strings *terrace_database_table_names(const struct terrace_databa
                                                      struct terrace_error **error);
 
 /**
- * Commits a batch, all of it or nothing: TERRACE_DURABLE or TERRACE_RELAXED. The batch is empty
+ * Commits a batch, all of it or nothing, with the durability that is named. The batch is empty
  * afterwards, also after an error, and can be filled again.
  *
  * Errors: TERRACE_INVALID when the batch mixes databases; otherwise as terrace_table_put.
@@ -1372,8 +1373,8 @@ enum terrace_status terrace_table_multi_get(const struct terrace_table *table,
                                             struct terrace_error **error);
 
 /**
- * Sets a key to a value: TERRACE_DURABLE or TERRACE_RELAXED. A row that a transaction has locked
- * is waited for. Keys have up to 64 KiB, values up to 1 MiB.
+ * Sets a key to a value, with the durability that is named. A row that a transaction has locked is
+ * waited for. Keys have up to 64 KiB, values up to 1 MiB.
  *
  * Errors: TERRACE_TOO_LARGE when key or value are too long; TERRACE_MISSING_TABLE when the table
  * was dropped; TERRACE_INVALID when the database is open read-only; TERRACE_FULL;
@@ -1403,7 +1404,7 @@ enum terrace_status terrace_table_try_put(const struct terrace_table *table,
                                           struct terrace_error **error);
 
 /**
- * Removes a key: TERRACE_DURABLE or TERRACE_RELAXED. It is no error if the key is not there.
+ * Removes a key, with the durability that is named. It is no error if the key is not there.
  *
  * Errors: as terrace_table_put.
  */
@@ -1633,9 +1634,9 @@ enum terrace_status terrace_merged_append(struct terrace_merged *result,
                                           struct terrace_error **error);
 
 /**
- * Merges an operand into the value of a key, with the merge operator of the table:
- * TERRACE_DURABLE or TERRACE_RELAXED. It writes the operand and reads no value; reads merge. An
- * operand that the operator refuses is written all the same: reads of the key fail then.
+ * Merges an operand into the value of a key, with the merge operator of the table and the
+ * durability that is named. It writes the operand and reads no value; reads merge. An operand that
+ * the operator refuses is written all the same: reads of the key fail then.
  *
  * Errors: TERRACE_INVALID when the table has no merge operator, or one that is not registered;
  * otherwise as terrace_table_put.
@@ -1796,7 +1797,7 @@ uint64_t terrace_snapshot_number(const struct terrace_snapshot *snapshot);
  * The value of a key at the snapshot. As terrace_table_get.
  *
  * Errors: as terrace_table_get; TERRACE_INVALID also when the table is of another database, or was
- * dropped or truncated after the snapshot.
+ * truncated after the snapshot.
  */
 enum terrace_status terrace_snapshot_get(const struct terrace_snapshot *snapshot,
                                          const struct terrace_table *table,
@@ -2546,10 +2547,10 @@ enum terrace_status terrace_bulk_load_put(struct terrace_bulk_load *load,
 /**
  * Makes all of it visible, durably, at once. The load has ended then.
  *
- * Errors: TERRACE_EXISTS when the table has one of the keys and they are not to be replaced, or
- * was dropped or truncated; TERRACE_TIMEOUT when a transaction has had one of the keys locked for
- * 10 s; TERRACE_DEADLOCK; TERRACE_UNKNOWN_OUTCOME; otherwise as terrace_table_put. After a key
- * that was there, a timeout and a deadlock it can be called again.
+ * Errors: TERRACE_EXISTS when the table has one of the keys and they are not to be replaced;
+ * TERRACE_MISSING_TABLE when it was dropped or truncated; TERRACE_TIMEOUT when a transaction has
+ * had one of the keys locked for 10 s; TERRACE_DEADLOCK; TERRACE_UNKNOWN_OUTCOME; otherwise as
+ * terrace_table_put. After a key that was there, a timeout and a deadlock it can be called again.
  */
 enum terrace_status terrace_bulk_load_finish(struct terrace_bulk_load *load,
                                              struct terrace_error **error);

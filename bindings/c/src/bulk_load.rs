@@ -54,10 +54,10 @@ pub extern "C" fn terrace_bulk_load_put(
 
 /// Makes all of it visible, durably, at once. The load has ended then.
 ///
-/// Errors: TERRACE_EXISTS when the table has one of the keys and they are not to be replaced, or
-/// was dropped or truncated; TERRACE_TIMEOUT when a transaction has had one of the keys locked for
-/// 10 s; TERRACE_DEADLOCK; TERRACE_UNKNOWN_OUTCOME; otherwise as terrace_table_put. After a key
-/// that was there, a timeout and a deadlock it can be called again.
+/// Errors: TERRACE_EXISTS when the table has one of the keys and they are not to be replaced;
+/// TERRACE_MISSING_TABLE when it was dropped or truncated; TERRACE_TIMEOUT when a transaction has
+/// had one of the keys locked for 10 s; TERRACE_DEADLOCK; TERRACE_UNKNOWN_OUTCOME; otherwise as
+/// terrace_table_put. After a key that was there, a timeout and a deadlock it can be called again.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_bulk_load_finish(
     load: Option<&mut BulkLoad>,

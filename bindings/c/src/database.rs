@@ -327,7 +327,7 @@ pub extern "C" fn terrace_database_table_names(
     guard::made(error, || Ok(Strings::new(need(database, "database")?.0.table_names())))
 }
 
-/// Commits a batch, all of it or nothing: TERRACE_DURABLE or TERRACE_RELAXED. The batch is empty
+/// Commits a batch, all of it or nothing, with the durability that is named. The batch is empty
 /// afterwards, also after an error, and can be filled again.
 ///
 /// Errors: TERRACE_INVALID when the batch mixes databases; otherwise as terrace_table_put.
@@ -357,8 +357,8 @@ pub extern "C" fn terrace_database_try_write(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::done(error, || {
-        let database = need(database, "database")?;
         let batch = need(batch, "batch")?.take();
+        let database = need(database, "database")?;
         Ok(terrace::with_deadline(deadline(wait_ms), || database.0.write(batch))?)
     })
 }

@@ -111,9 +111,9 @@ pub extern "C" fn terrace_merged_append(
     })
 }
 
-/// Merges an operand into the value of a key, with the merge operator of the table:
-/// TERRACE_DURABLE or TERRACE_RELAXED. It writes the operand and reads no value; reads merge. An
-/// operand that the operator refuses is written all the same: reads of the key fail then.
+/// Merges an operand into the value of a key, with the merge operator of the table and the
+/// durability that is named. It writes the operand and reads no value; reads merge. An operand that
+/// the operator refuses is written all the same: reads of the key fail then.
 ///
 /// Errors: TERRACE_INVALID when the table has no merge operator, or one that is not registered;
 /// otherwise as terrace_table_put.

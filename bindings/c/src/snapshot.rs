@@ -31,7 +31,7 @@ pub extern "C" fn terrace_snapshot_number(snapshot: Option<&Snapshot>) -> u64 {
 /// The value of a key at the snapshot. As terrace_table_get.
 ///
 /// Errors: as terrace_table_get; TERRACE_INVALID also when the table is of another database, or was
-/// dropped or truncated after the snapshot.
+/// truncated after the snapshot.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_snapshot_get(
     snapshot: Option<&Snapshot>,

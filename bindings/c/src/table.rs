@@ -162,8 +162,8 @@ pub extern "C" fn terrace_table_multi_get(
     })
 }
 
-/// Sets a key to a value: TERRACE_DURABLE or TERRACE_RELAXED. A row that a transaction has locked
-/// is waited for. Keys have up to 64 KiB, values up to 1 MiB.
+/// Sets a key to a value, with the durability that is named. A row that a transaction has locked is
+/// waited for. Keys have up to 64 KiB, values up to 1 MiB.
 ///
 /// Errors: TERRACE_TOO_LARGE when key or value are too long; TERRACE_MISSING_TABLE when the table
 /// was dropped; TERRACE_INVALID when the database is open read-only; TERRACE_FULL;
@@ -207,7 +207,7 @@ pub extern "C" fn terrace_table_try_put(
     })
 }
 
-/// Removes a key: TERRACE_DURABLE or TERRACE_RELAXED. It is no error if the key is not there.
+/// Removes a key, with the durability that is named. It is no error if the key is not there.
 ///
 /// Errors: as terrace_table_put.
 #[unsafe(no_mangle)]
