@@ -73,6 +73,44 @@ fn scans_choose_their_records() {
 }
 
 #[test]
+/// Bug: `scan --keys-only` read each value. Cause: the values were left out where records are
+/// printed. Fix: the engine leaves them out, and a damaged one is not seen.
+#[test]
+fn keys_are_scanned_without_their_values() {
+    let bench = Bench::new();
+    let database = terrace::Options::new().pm_size(4 << 20).open(bench.db()).unwrap();
+    let options = terrace::TableOptions::new().large_values(4096);
+    let options = options.compression(terrace::Compression::None, terrace::Compression::None);
+    let table = database.table_with("t", options).unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
+    let value = b"a value like no other".repeat(5000);
+    load.put("key", &value).unwrap();
+    load.finish().unwrap();
+    database.close().unwrap();
+    let is_extents = |path: &PathBuf| path.to_string_lossy().contains("extents-");
+    let files = std::fs::read_dir(bench.db()).unwrap().map(|file| file.unwrap().path());
+    let files: Vec<_> = files.filter(is_extents).collect();
+    let damaged = files.iter().filter(|path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        let found = bytes.windows(value.len()).position(|window| window == value);
+        let Some(at) = found else { return false };
+        bytes[at] = b'b';
+        std::fs::write(path, bytes).unwrap();
+        true
+    });
+    assert_eq!(damaged.count(), 1);
+    bench.run(["scan", "-t", "t"]).fails(3);
+    assert_eq!(bench.run(["scan", "-t", "t", "--keys-only"]).good(), "key\n");
+}
+
+/// Bug: `put … -` read its input to the end, however long. Cause: the length of the value was looked
+/// at behind that. Fix: it stops beyond what a value may take.
+#[test]
+fn a_value_of_the_input_has_a_bound() {
+    let error = Bench::new().feed(&["put", "-t", "t", "k", "-"], &vec![b'x'; (8 << 20) + 1]);
+    assert!(error.fails(2).contains("standard input has more than 8388608 bytes"));
+}
+
 fn json_is_a_record_a_line() {
     let bench = bench_with(&[("a", "1\n"), ("b", "2")]);
     let out = bench.run(["scan", "-t", "words", "--json"]).good();

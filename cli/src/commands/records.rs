@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::ops::Bound;
 
+use terrace::limits::MAX_VALUE_LEN;
+
 use crate::args::{DeleteArguments, GetArguments, PutArguments};
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
@@ -60,12 +62,20 @@ pub(crate) fn put(session: &mut Session, arguments: &PutArguments) -> Result<Out
     Ok(Outcome::Good)
 }
 
+/// No value takes so many bytes, written as hexadecimal digits with white space.
+const LONGEST_INPUT: u64 = 8 * MAX_VALUE_LEN as u64;
+
 /// The value on standard input: every byte of it, or hexadecimal digits and white space.
 fn read_value(encoding: Encoding) -> Result<Vec<u8>, Failure> {
     let mut value = Vec::new();
-    std::io::stdin()
-        .read_to_end(&mut value)
-        .map_err(|error| Failure::io("read standard input", &error))?;
+    let mut input = std::io::stdin().take(LONGEST_INPUT + 1);
+    input.read_to_end(&mut value).map_err(|error| Failure::io("read standard input", &error))?;
+    if value.len() as u64 > LONGEST_INPUT {
+        let why = format!(
+            "standard input has more than {LONGEST_INPUT} bytes, a value at most {MAX_VALUE_LEN}"
+        );
+        return Err(Failure::Invalid(why));
+    }
     match encoding {
         Encoding::Text => Ok(value),
         Encoding::Hex => {

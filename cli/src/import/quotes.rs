@@ -1,10 +1,18 @@
-//! A quote in a CSV file that opens and is never closed.
+//! A quote in a CSV file that opens and is never closed, and rows that do not end.
 //!
 //! The reader of CSV ends its last field where the file ends, and so takes all rows behind such a
 //! quote for a part of one value. This looks at the bytes on their way to that reader, by its
 //! rules: a quote opens a field only as its first byte, and two of them in a row within it are one.
+//! A reader of rows holds one row in memory, so a row beyond [`LONGEST`] ends the reading.
 
 use std::io::{self, Read};
+
+use terrace::limits::MAX_VALUE_LEN;
+
+use crate::args::Format;
+
+/// No row is that long, however it is written: an escape in JSON is six bytes for one.
+pub(super) const LONGEST: u64 = 16 * MAX_VALUE_LEN as u64;
 
 /// Where the bytes so far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,25 +27,30 @@ enum At {
     Closing,
 }
 
-/// Bytes of a CSV file. The read that finds its end fails while a quote is open.
+/// Bytes of a file of rows. The read that finds its end fails while a quote is open, and one that
+/// finds a row too long does.
 pub(super) struct Quotes<R> {
     input: R,
-    delimiter: u8,
+    format: Format,
     at: At,
     /// How many bytes of a byte order mark may still come.
     mark: &'static [u8],
     line: u64,
     /// The line of the quote that opened last.
     opened: u64,
+    /// Where the row under way begins, and how long it is.
+    row_line: u64,
+    row_bytes: u64,
 }
 
 impl<R: Read> Quotes<R> {
-    pub(super) fn new(input: R, delimiter: u8) -> Quotes<R> {
-        let mark = b"\xef\xbb\xbf";
-        Quotes { input, delimiter, at: At::Start, mark, line: 1, opened: 1 }
+    pub(super) fn new(input: R, format: Format) -> Quotes<R> {
+        let (mark, at) = (b"\xef\xbb\xbf", At::Start);
+        Quotes { input, format, at, mark, line: 1, opened: 1, row_line: 1, row_bytes: 0 }
     }
 
     fn take(&mut self, byte: u8) {
+        self.row_bytes += 1;
         if let [next, rest @ ..] = self.mark
             && *next == byte
         {
@@ -46,17 +59,31 @@ impl<R: Read> Quotes<R> {
         }
         self.mark = &[];
         self.at = match (self.at, byte) {
-            (At::Start, b'"') => {
+            (At::Start, b'"') if self.format == Format::Csv => {
                 self.opened = self.line;
                 At::Quoted
             }
             (At::Quoted, b'"') => At::Closing,
             (At::Closing, b'"') | (At::Quoted, _) => At::Quoted,
-            (_, b'\n' | b'\r') => At::Start,
-            (_, other) if other == self.delimiter => At::Start,
+            (_, b'\n' | b'\r' | b',') => At::Start,
             _ => At::Plain,
         };
         self.line += u64::from(byte == b'\n');
+        let may_end = byte == b'\n' || byte == b'\r' && self.format != Format::Jsonl;
+        if may_end && self.at == At::Start {
+            (self.row_line, self.row_bytes) = (self.line, 0);
+        }
+    }
+
+    /// The error of a row that is too long.
+    fn too_long(&self) -> io::Error {
+        let why = match self.at {
+            At::Quoted => format!("; the quote that opens on line {} is not closed", self.opened),
+            _ => String::new(),
+        };
+        let message =
+            format!("the row on line {} has more than {LONGEST} bytes{why}", self.row_line);
+        io::Error::new(io::ErrorKind::InvalidData, message)
     }
 }
 
@@ -72,7 +99,7 @@ impl<R: Read> Read for Quotes<R> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         buffer[..count].iter().for_each(|byte| self.take(*byte));
-        Ok(count)
+        if self.row_bytes > LONGEST { Err(self.too_long()) } else { Ok(count) }
     }
 }
 
@@ -96,7 +123,8 @@ mod tests {
         ] {
             // A byte at a time too: what was seen stays over reads.
             for most in [1, 4096] {
-                let (mut quotes, mut buffer) = (Quotes::new(text.as_bytes(), b','), vec![0; most]);
+                let (mut quotes, mut buffer) =
+                    (Quotes::new(text.as_bytes(), Format::Csv), vec![0; most]);
                 let end = loop {
                     match quotes.read(&mut buffer) {
                         Ok(0) => break None,

@@ -38,29 +38,25 @@ pub(crate) fn read<'a>(
     key: Option<&str>,
 ) -> Result<Rows<'a>, Failure> {
     match format {
-        Format::Csv => delimited(input, b',', key),
-        Format::Tsv => delimited(input, b'\t', key),
+        Format::Csv | Format::Tsv => delimited(Quotes::new(input, format), format, key),
         Format::Jsonl => {
             let key = key.map(str::to_owned).ok_or_else(|| {
                 Failure::Invalid("say which field is the key, with --key".to_owned())
             })?;
-            Ok(objects(input, key))
+            Ok(objects(Quotes::new(input, format), key))
         }
     }
 }
 
 fn delimited<'a>(
     input: impl Read + 'a,
-    delimiter: u8,
+    format: Format,
     key: Option<&str>,
 ) -> Result<Rows<'a>, Failure> {
     let mut builder = csv::ReaderBuilder::new();
     // A tab-separated file quotes nothing: a tab inside a field is written in another way.
-    builder.delimiter(delimiter).quoting(delimiter != b'\t');
-    let input: Box<dyn Read + 'a> = match delimiter {
-        b'\t' => Box::new(input),
-        _ => Box::new(Quotes::new(input, delimiter)),
-    };
+    let delimiter = if format == Format::Tsv { b'\t' } else { b',' };
+    builder.delimiter(delimiter).quoting(format != Format::Tsv);
     let mut reader = builder.from_reader(input);
     let headers = reader.headers().map_err(|error| csv_failure(&error))?.clone();
     if let Some(name) = repeated(&headers) {
@@ -228,6 +224,25 @@ mod tests {
     fn a_missing_column_names_those_there_are() {
         let failure = read("a,b\n1,2\n".as_bytes(), Format::Csv, Some("c")).err().unwrap();
         assert!(failure.report(false).contains("there are `a`, `b`"));
+    }
+
+    /// Bug: a quote that is not closed, and a line without an end, took memory as long as the rest of
+    /// the file. Cause: the readers hold a row. Fix: a row has a bound.
+    #[test]
+    fn a_row_without_an_end_ends_the_reading() {
+        for (begin, format, key, why) in [
+            ("id,a\n1,\"x", Format::Csv, None, "the quote that opens on line 2 is not closed"),
+            ("id,a\n\n1,x", Format::Csv, None, "the row on line 3 has more than"),
+            ("id\ta\n1\t\"x", Format::Tsv, None, "the row on line 2 has more than"),
+            ("{\"id\":1}\n{\r", Format::Jsonl, Some("id"), "the row on line 2 has more than"),
+        ] {
+            let rest = io::repeat(b'x').take(super::super::quotes::LONGEST + (1 << 20));
+            let rows = read(begin.as_bytes().chain(rest), format, key);
+            let mut rows = rows.unwrap_or_else(|failure| panic!("{}", failure.report(false)));
+            let failure = rows.find_map(Result::err);
+            let failure = failure.unwrap_or_else(|| panic!("{begin:?} was read"));
+            assert!(failure.report(false).contains(why), "{}", failure.report(false));
+        }
     }
 
     #[test]
