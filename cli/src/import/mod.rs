@@ -202,7 +202,7 @@ struct Report {
 
 impl Report {
     fn print(&self, session: &mut Session, table: &str) -> Result<Outcome, Failure> {
-        let Loaded { rows, bytes, repeated } = self.loaded;
+        let Loaded { rows, bytes, repeated, has_uncounted } = self.loaded;
         let LeftOut { count, first } = &self.left_out;
         let output = &mut session.output;
         if output.json {
@@ -212,7 +212,7 @@ impl Report {
                 "table": table,
                 "rows": rows,
                 "bytes": bytes,
-                "repeated": repeated,
+                "repeated": (!has_uncounted).then_some(repeated),
                 "skipped": count,
                 "skipped_first": listed,
                 "seconds": self.took.as_secs_f64(),
@@ -226,7 +226,9 @@ impl Report {
         if more > 0 {
             output.remark(&format!("left out {} more", grouped(more)));
         }
-        if repeated > 0 {
+        if has_uncounted {
+            output.remark("there are too many keys to count those that are repeated");
+        } else if repeated > 0 {
             let repeated = grouped(repeated);
             output.remark(&format!("{repeated} rows repeat an earlier key; the last one stays"));
         }
