@@ -21,26 +21,21 @@ pub(crate) fn run(session: &mut Session, arguments: &ScanArguments) -> Result<Ou
         Some(prefix) => table.prefix(&prefix),
         None => {
             let from = from.map_or(Bound::Unbounded, Bound::Included);
-            let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-            if is_empty(&from, &to) {
-                return Ok(Outcome::Good);
-            }
-            table.range((from, to))
+            table.range((from, to.map_or(Bound::Unbounded, Bound::Excluded)))
         }
     };
-    let records: Box<dyn Iterator<Item = _>> =
-        if arguments.reverse { Box::new(range.rev()) } else { Box::new(range) };
+    let range = if arguments.reverse { range.rev() } else { range };
+    let records: Box<dyn Iterator<Item = terrace::Result<(_, Option<_>)>>> =
+        match arguments.keys_only {
+            true => Box::new(range.keys().map(|key| key.map(|key| (key, None)))),
+            false => Box::new(range.map(|record| record.map(|(key, value)| (key, Some(value))))),
+        };
     for record in records.take(arguments.limit.unwrap_or(usize::MAX)) {
         let (key, value) = record?;
-        session.output.record(&key, (!arguments.keys_only).then_some(&value[..]))?;
+        session.output.record(&key, value.as_deref())?;
         if session.output.reader_is_gone() {
             break;
         }
     }
     Ok(Outcome::Good)
-}
-
-/// Whether nothing can lie between the two.
-fn is_empty(from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
-    matches!((from, to), (Bound::Included(from), Bound::Excluded(to)) if from >= to)
 }
