@@ -103,8 +103,8 @@ fn keys_are_scanned_without_their_values() {
     assert_eq!(bench.run(["scan", "-t", "t", "--keys-only"]).good(), "key\n");
 }
 
-/// Bug: `put … -` read its input to the end, however long. Cause: the length of the value was looked
-/// at behind that. Fix: it stops beyond what a value may take.
+/// Bug: `put … -` read its input to the end, however long. Cause: the length of the value was
+/// looked at behind that. Fix: it stops beyond what a value may take.
 #[test]
 fn a_value_of_the_input_has_a_bound() {
     let error = Bench::new().feed(&["put", "-t", "t", "k", "-"], &vec![b'x'; (8 << 20) + 1]);

@@ -60,16 +60,6 @@ impl Transaction {
         })
     }
 
-    /// Runs `f` on the transaction, again and again until it has waited for locks for as long as it
-    /// may. It waits until the moment that it is given. `None` once the transaction has ended.
-    fn sliced<T: Send>(
-        &self,
-        py: Python<'_>,
-        f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
-    ) -> PyResult<T> {
-        self.sliced_for(py, self.patience(), f)
-    }
-
     /// How long it waits for locks.
     fn patience(&self) -> Option<Duration> {
         match *self.wait.lock() {
@@ -80,7 +70,9 @@ impl Transaction {
         }
     }
 
-    fn sliced_for<T: Send>(
+    /// Runs `f` on the transaction, again and again until `patience` is over. It waits until the
+    /// moment that it is given.
+    fn sliced<T: Send>(
         &self,
         py: Python<'_>,
         patience: Option<Duration>,
@@ -97,7 +89,7 @@ impl Transaction {
         py: Python<'_>,
         f: impl Fn(&terrace::Transaction) -> terrace::Result<T> + Send + Sync,
     ) -> PyResult<T> {
-        self.sliced(py, |txn, until| with_deadline(until, || f(txn)))
+        self.sliced(py, self.patience(), |txn, until| with_deadline(until, || f(txn)))
     }
 
     /// The same for what changes rows.
@@ -122,7 +114,7 @@ impl Transaction {
     ) -> PyResult<T> {
         let least = if self.optimistic { SLICE } else { PATIENCE };
         let patience = self.patience().map(|time| time.max(least));
-        let done = self.sliced_for(py, patience, f);
+        let done = self.sliced(py, patience, f);
         self.give_up(py);
         done
     }

@@ -100,8 +100,8 @@ impl<'a> Loader<'a> {
 mod tests {
     use super::*;
 
-    /// Bug: an import took 9 to 18 bytes of memory for each row. Cause: it remembered every key, for
-    /// a remark. Fix: beyond a bound it forgets them and says so.
+    /// Bug: an import took 9 to 18 bytes of memory for each row. Cause: it remembered every key,
+    /// for a remark. Fix: beyond a bound it forgets them and says so.
     #[test]
     fn keys_are_remembered_up_to_a_bound() {
         let dir = tempfile::tempdir().unwrap();

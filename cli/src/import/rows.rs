@@ -226,8 +226,8 @@ mod tests {
         assert!(failure.report(false).contains("there are `a`, `b`"));
     }
 
-    /// Bug: a quote that is not closed, and a line without an end, took memory as long as the rest of
-    /// the file. Cause: the readers hold a row. Fix: a row has a bound.
+    /// Bug: a quote that is not closed, and a line without an end, took memory as long as the rest
+    /// of the file. Cause: the readers hold a row. Fix: a row has a bound.
     #[test]
     fn a_row_without_an_end_ends_the_reading() {
         for (begin, format, key, why) in [
