@@ -950,13 +950,9 @@ struct terrace_strings *terrace_option_names(uint32_t kind, struct terrace_error
 struct terrace_options *terrace_options_new(void);
 
 /**
- * Sets an option by its name, as text: "pm_size" to "256MiB", "mode" to "dax". The names are
- * pm_size, pm_initial_size, pm_path, mode (file, dax, emulated), index (volatile, persistent),
- * cache_size, memory, level1_size, compression (none, lz4, zstd), direct_io (on, off),
- * file_permissions (octal), object_store (a URL), object_cache, share (on, off),
- * share_retention (a time), follower_name, group_batches, group_bytes, own_streams,
- * slow_operation (a time), threads and bytes_per_second.
- * The documentation of the Rust type Options has their meaning.
+ * Sets an option by its name, as text: "pm_size" to "256MiB", "mode" to "dax".
+ * terrace_option_names has the names, each with what it takes. The documentation of the Rust type
+ * Options has their meaning.
  *
  * Errors: TERRACE_INVALID for an unknown name, with the names there are, and for a value that the
  * option does not take, with what it takes. Nothing is changed then. Bounds are checked when a

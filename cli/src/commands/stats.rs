@@ -75,7 +75,7 @@ fn look_first(stats: &Value) -> Grid {
     let mut grid = Grid::new(&heads);
     let reason = stats.pointer("/pace/reason").and_then(Value::as_str).unwrap_or("none");
     let waited = format!("{} ms", grouped(number("/commit/throttled_ms")));
-    let now = format!("that they waited since the opening; reason to wait now: {reason}");
+    let now = format!("of waiting since the opening; reason to wait now: {reason}");
     grid.row(["writers".to_owned(), waited, now]);
     let units = number("/pm/zones");
     let live = share(number("/pm/zones_live"), units);
@@ -182,14 +182,14 @@ mod tests {
             "mode": "file",
             "commit": {"groups": 1234, "throttled_ms": 1500, "bytes": 2048},
             "pm": {"capacity": 8 << 20, "zones": 8, "zones_used": 4, "zones_live": 2},
-            "pace": {"reason": "region is filling", "drain_rate": 3072},
+            "pace": {"reason": "filling", "drain_rate": 3072},
             "cache": {"hits": 99, "misses": 1, "used": 1024},
             "memory": {"limit": 0, "cache": 4096},
             "tables": [{"name": "a", "level0_records": 1, "levels": [{"level": 2, "bytes": 7}]}],
         });
         let expected = [
             "look at first",
-            "writers        1,500 ms  that they waited since the opening; reason to wait now: region is filling",
+            "writers        1,500 ms  of waiting since the opening; reason to wait now: filling",
             "region             50 %  of 8.0 MiB is taken; 25 % has records that count",
             "cache              99 %  of 100 blocks that were read were in the cache",
         ];

@@ -3,6 +3,8 @@
 //! One table has all metrics: the type, the name, a unit that the name ends with, what it says, and
 //! where its value is. A counter's name ends with `_total` in the text.
 
+#![allow(clippy::cast_lossless, reason = "one macro has counts of several widths")]
+
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -18,6 +20,9 @@ use crate::base::operations::{Histogram, Times};
 /// Labels of a value.
 type Labels<'a> = &'a [(&'static str, &'a str)];
 
+/// Takes a value with its labels.
+type Give<'a> = dyn FnMut(Labels<'_>, f64) + 'a;
+
 /// A number of [`Stats`].
 struct Metric {
     metric_type: MetricType,
@@ -25,7 +30,7 @@ struct Metric {
     unit: Option<Unit>,
     help: &'static str,
     /// Gives each value with its labels.
-    values: fn(&Stats, &mut dyn FnMut(Labels<'_>, f64)),
+    values: fn(&Stats, &mut Give<'_>),
 }
 
 /// Lines `type name unit, "what it says" => values;`.

@@ -63,7 +63,7 @@ impl GlobalIndex {
 
     fn add(&self, record: &Record<'_>, at: u64) -> Result<()> {
         let _guard = pin();
-        self.index.insert(&self.region, (record.key, record.seq, at))?;
+        self.index.insert(record.key, record.seq, at)?;
         self.count_in(record);
         Ok(())
     }

@@ -98,7 +98,7 @@ impl Level0 {
         forest: Arc<Forest>,
         table: TableId,
     ) -> Arc<Level0> {
-        let index = Versions::persistent(forest, table);
+        let index = Versions::persistent(&region, forest, table);
         let tombstones = RangeTombstones::new(region.indexes());
         let in_zones = GlobalIndex::new(region, index);
         Level0::over(in_zones, None, tombstones, UNKNOWN)

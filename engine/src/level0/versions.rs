@@ -38,6 +38,7 @@ pub(super) enum Versions {
 ///    them in the zones.
 #[derive(Debug)]
 pub(super) struct PersistentVersions {
+    records: Arc<Region>,
     forest: Arc<Forest>,
     table: TableId,
     tree: OnceLock<Tree>,
@@ -65,8 +66,8 @@ impl PersistentVersions {
         self.in_memory.get().filter(|index| index.len() > 0)
     }
 
-    /// As [`Versions::insert`], among the `records`.
-    fn insert(&self, records: &Arc<Region>, (key, seq, at): (&[u8], Lsn, u64)) -> Result<()> {
+    /// As [`Versions::insert`].
+    fn insert(&self, key: &[u8], seq: Lsn, at: u64) -> Result<()> {
         let goes_on = self.in_memory().is_some_and(|index| index.get(key, LSN_MAX).is_some());
         if !goes_on && !self.is_full.load(Ordering::Relaxed) {
             match self.tree().and_then(|tree| tree.insert(key, seq, at)) {
@@ -79,7 +80,7 @@ impl PersistentVersions {
                 }
             }
         }
-        let index = self.in_memory.get_or_init(|| Index::new(Arc::clone(records)));
+        let index = self.in_memory.get_or_init(|| Index::new(Arc::clone(&self.records)));
         match index.len() {
             0 => self.oldest.store(seq, Ordering::Relaxed),
             _ => drop(self.oldest.fetch_min(seq, Ordering::Relaxed)),
@@ -95,9 +96,14 @@ impl PersistentVersions {
 
 impl Versions {
     /// The persistent index of a table: with the tree that was found at open, or an empty one.
-    pub(super) fn persistent(forest: Arc<Forest>, table: TableId) -> Versions {
+    pub(super) fn persistent(
+        records: &Arc<Region>,
+        forest: Arc<Forest>,
+        table: TableId,
+    ) -> Versions {
         let tree = forest.take(table).map_or_else(OnceLock::new, OnceLock::from);
         Versions::Persistent(PersistentVersions {
+            records: Arc::clone(records),
             forest,
             table,
             tree,
@@ -107,27 +113,22 @@ impl Versions {
         })
     }
 
-    /// Makes room for so many records that are about to be inserted, where there is some. What there
-    /// is no room for goes into memory, once an insertion has met that.
+    /// Makes room for so many records that are about to be inserted, where there is some. What
+    /// there is no room for goes into memory, once an insertion has met that.
     pub(super) fn make_room(&self, records: u64) -> Result<()> {
         let Versions::Persistent(index) = self else { return Ok(()) };
         index.is_full.store(false, Ordering::Relaxed);
         index.forest.reserve(records).or_else(|e| if e.may_pass() { Ok(()) } else { Err(e) })
     }
 
-    /// Makes the record at `at`, one of `records`, findable. It is not there yet, and no newer
-    /// version of its key is.
-    pub(super) fn insert(
-        &self,
-        records: &Arc<Region>,
-        (key, seq, at): (&[u8], Lsn, u64),
-    ) -> Result<()> {
+    /// Makes the record at `at` findable. It is not there yet, and no newer version of its key is.
+    pub(super) fn insert(&self, key: &[u8], seq: Lsn, at: u64) -> Result<()> {
         match self {
             Versions::Memory(index) => {
                 index.insert(key, seq, at);
                 Ok(())
             }
-            Versions::Persistent(index) => index.insert(records, (key, seq, at)),
+            Versions::Persistent(index) => index.insert(key, seq, at),
         }
     }
 

@@ -389,8 +389,8 @@ mod tests {
         }
     }
 
-    /// Bug: from 255 operands on, each merge of a row read all of them, if its operator refused one.
-    /// Cause: the depth stayed 255, where each merge tries. Fix: it goes back, and as many are
+    /// Bug: from 255 operands on, each merge of a row read all of them, if its operator refused
+    /// one. Cause: the depth stayed 255, where each merge tries. Fix: it goes back, and as many are
     /// written before the next try.
     #[test]
     fn a_row_whose_operator_refuses_is_seldom_tried() {

@@ -11,8 +11,8 @@
 //! (3), and is undone then. If the process dies, the next opening finds pending runs, and whether
 //! their commit was accepted.
 //!
-//! A commit that comes from elsewhere has its runs written here too: the reader of a shared log lays
-//! out what the writer's run had.
+//! A commit that comes from elsewhere has its runs written here too: the reader of a shared log
+//! lays out what the writer's run had.
 
 use std::sync::Arc;
 

@@ -517,16 +517,6 @@ impl Running {
         Ok(self.view.as_deref().or(self.snapshot.as_deref()))
     }
 
-    /// What plain reads are as of; `None` is now.
-    pub(super) fn moment(&self) -> Option<Arc<Registered>> {
-        self.view.as_ref().or(self.snapshot.as_ref()).map(Arc::clone)
-    }
-
-    /// What reads of locked rows are as of; `None` is now.
-    pub(super) fn moment_of_locked(&self) -> Option<Arc<Registered>> {
-        self.snapshot.as_ref().map(Arc::clone)
-    }
-
     /// As [`Running::get`], with all that it needs locked already.
     pub(super) fn read(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<Option<Bytes>> {
         if let Some(own) = self.writes.get(table, key, &inner.shared.cache)? {

@@ -156,3 +156,15 @@ impl Transaction {
         self.on(table, |running, at| Ok(self.cursor(running, None, (table, at), range, false)))
     }
 }
+
+impl Running {
+    /// What plain reads are as of; `None` is now.
+    pub(super) fn moment(&self) -> Option<Arc<Registered>> {
+        self.view.as_ref().or(self.snapshot.as_ref()).map(Arc::clone)
+    }
+
+    /// What reads of locked rows are as of; `None` is now.
+    pub(super) fn moment_of_locked(&self) -> Option<Arc<Registered>> {
+        self.snapshot.as_ref().map(Arc::clone)
+    }
+}

@@ -343,9 +343,9 @@ impl VersionSet {
     ///
     /// # Errors
     ///
-    /// `Invalid` if the edit breaks an invariant of the metadata; `Full` if there is no room; an I/O
-    /// error of an append that could be undone. Nothing has changed then. Of any other error the set
-    /// is poisoned, and the edit may or may not be found at the next opening.
+    /// `Invalid` if the edit breaks an invariant of the metadata; `Full` if there is no room; an
+    /// I/O error of an append that could be undone. Nothing has changed then. Of any other error
+    /// the set is poisoned, and the edit may or may not be found at the next opening.
     pub(crate) fn apply_in(
         &self,
         edit: Edit,

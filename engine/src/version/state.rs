@@ -530,9 +530,8 @@ impl<E: Described> Draft<E> {
         }
         for ((id, run), left) in std::mem::take(&mut self.runs) {
             let runs = &mut self.version(id)?.runs;
-            for run in runs.iter_mut().filter(|one| one.id == run) {
+            if let Some(run) = runs.iter_mut().find(|one| one.id == run) {
                 Arc::make_mut(run).extents = Level::new(left.into_values().collect());
-                break;
             }
         }
         for (id, added) in std::mem::take(&mut self.added) {

@@ -580,7 +580,7 @@ fn an_opening_without_room_for_its_index_goes_on_in_memory() {
 }
 
 /// Bug: a want of descriptors or memory at an edit of the journal stopped the database. Cause: any
-/// error of an edit did, but for a full disk. Fix: where nothing has changed, the job is made again.
+/// error of an edit did, but for a full disk. Fix: where nothing has changed, it is made again.
 #[test]
 fn a_shortage_of_the_system_at_an_edit_stops_nothing() {
     let mut total = Seen::default();

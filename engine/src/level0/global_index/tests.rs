@@ -31,7 +31,7 @@ impl World {
     }
 
     fn over(&self, forest: Forest) -> GlobalIndex {
-        let index = Versions::persistent(Arc::new(forest), 1);
+        let index = Versions::persistent(&self.records, Arc::new(forest), 1);
         GlobalIndex::new(Arc::clone(&self.records), index)
     }
 
@@ -191,8 +191,8 @@ fn what_a_full_index_has_no_room_for_is_found_in_memory() {
     }
 }
 
-/// Bug: a table that was dropped beside a full index kept its zones until the next opening. Cause: the
-/// clearing walked over the tree alone. Fix: it releases what is in memory too.
+/// Bug: a table that was dropped beside a full index kept its zones until the next opening. Cause:
+/// the clearing walked over the tree alone. Fix: it releases what is in memory too.
 #[test]
 fn a_clearing_releases_what_is_in_memory_too() {
     let (mut world, container) = World::new();

@@ -292,8 +292,8 @@ fn a_directory_claims_again_what_it_had_and_no_other_does() {
     assert_eq!(other.kind(), ErrorKind::Fenced);
 }
 
-/// Bug: a directory was fenced out of its own log for good. Cause: an opening forgot a claim of which
-/// no answer had come, and which came later. Fix: it claims again under the same number.
+/// Bug: a directory was fenced out of its own log for good. Cause: an opening forgot a claim of
+/// which no answer had come, and which came later. Fix: it claims again under the same number.
 #[test]
 fn a_directory_knows_a_claim_of_its_own_that_comes_late() {
     let mut twice = 0;

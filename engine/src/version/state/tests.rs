@@ -349,8 +349,8 @@ fn a_replay_looks_at_each_extent_a_few_times() {
     }
 }
 
-/// Bug: an opening took time in the square of a bulk load's extents, where drains had used them up one
-/// by one. Cause: each made the run again. Fix: runs are made at the end, as levels are.
+/// Bug: an opening took time in the square of a bulk load's extents, where drains had used them up
+/// one by one. Cause: each made the run again. Fix: runs are made at the end, as levels are.
 #[test]
 fn a_replay_makes_a_run_once() {
     let extent = |n: u64| Counted(meta(n + 1, &format!("{n:08}"), &format!("{n:08}z")));
