@@ -74,8 +74,9 @@ fn look_first(stats: &Value) -> Grid {
     let heads = [("look at first", Align::Left), ("", Align::Right), ("", Align::Left)];
     let mut grid = Grid::new(&heads);
     let reason = stats.pointer("/pace/reason").and_then(Value::as_str).unwrap_or("none");
-    let waited = format!("{} ms", grouped(number("/commit/throttled_ms")));
-    let now = format!("of waiting since the opening; reason to wait now: {reason}");
+    let waited = stats.pointer("/commit/throttled_ms").and_then(Value::as_f64).unwrap_or(0.0);
+    let waited = format!("{} ms", grouped(waited.round() as u64));
+    let now = format!("of waiting since this opening; reason to wait now: {reason}");
     grid.row(["writers".to_owned(), waited, now]);
     let units = number("/pm/zones");
     let live = share(number("/pm/zones_live"), units);
@@ -180,7 +181,7 @@ mod tests {
     fn counts_line_up_with_their_units_and_lists_are_tables() {
         let stats = json!({
             "mode": "file",
-            "commit": {"groups": 1234, "throttled_ms": 1500, "bytes": 2048},
+            "commit": {"groups": 1234, "throttled_ms": 1500.25, "bytes": 2048},
             "pm": {"capacity": 8 << 20, "zones": 8, "zones_used": 4, "zones_live": 2},
             "pace": {"reason": "filling", "drain_rate": 3072},
             "cache": {"hits": 99, "misses": 1, "used": 1024},
@@ -189,7 +190,7 @@ mod tests {
         });
         let expected = [
             "look at first",
-            "writers        1,500 ms  of waiting since the opening; reason to wait now: filling",
+            "writers        1,500 ms  of waiting since this opening; reason to wait now: filling",
             "region             50 %  of 8.0 MiB is taken; 25 % has records that count",
             "cache              99 %  of 100 blocks that were read were in the cache",
         ];
@@ -198,7 +199,7 @@ mod tests {
         let text = lines.join("\n");
         for part in [
             "\nmode  file\n",
-            "\ncommit\nbytes         2.0 KiB\ngroups          1,234\nthrottled ms    1,500\n",
+            "\ncommit\nbytes             2.0 KiB\ngroups              1,234\nthrottled ms    1500.250\n",
             "\npace\ndrain rate          3.0 KiB/s\n",
             "\nmemory\ncache   4.0 KiB\nlimit       0 B\n",
             "\ntables\n                    a\nlevel0 records      1\nlevel 2 bytes     7 B",
