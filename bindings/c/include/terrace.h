@@ -824,8 +824,9 @@ typedef void (*terrace_lock_wait_function)(void *context, uint64_t waiter, uint6
  * json is an object without a line break: "event" is the name, "at_ms" the time in milliseconds
  * since 1970, "number" rises, "dropped" counts events that were left out right before. The other
  * fields are those of the kind. docs/operations.md has the kinds. Both texts are valid until the
- * function returns. One thread of the library calls it, which holds no lock. It may take long,
- * call the library, and close the database. It returns normally.
+ * function returns. A thread of the library calls it, which holds no lock; where a database is
+ * promoted or taken over, that before may still tell its last events. It may take long, call the
+ * library, and close the database. It returns normally.
  */
 typedef void (*terrace_event_function)(void *context, const char *name, const char *json);
 
@@ -2843,9 +2844,9 @@ enum terrace_status terrace_options_set_lock_waits(struct terrace_options *optio
 /**
  * Has databases that are opened with these options tell function of their events, in their order.
  * NULL removes it. Of several functions the last one counts. terrace_close returns when all is
- * told, unless function calls it. Events wait for the function: 1,024 at most, and later ones are
- * left out. The function and its context, which may be NULL, stay valid until the options are
- * freed and terrace_close has returned for each of the databases; or followers are closed.
+ * told, unless function calls it; no other call waits for that. So the function and its context,
+ * which may be NULL, stay valid until the program ends. Events wait for the function: 1,024 at
+ * most, and later ones are left out.
  *
  * Errors: TERRACE_INVALID where options is NULL.
  */

@@ -360,7 +360,8 @@ declare! {
     /// keeps the database open.
     ///
     /// A follower or a standby opens a database at each start from a checkpoint, which tells `f`
-    /// too.
+    /// too. There, and at a promotion or a takeover, the thread of the database before may still
+    /// tell its last events.
     ///
     /// ```
     /// # fn main() -> terrace::Result<()> {

@@ -244,19 +244,19 @@ impl Pace {
         let mut state = self.state.lock();
         debug_assert!(rounds <= state.rounds, "a writer waits for a round after one that was told");
         self.begin_wait(&mut state, FULL, (0, 0));
-        while state.rounds == rounds && !state.is_closed {
-            if self.changed.wait_until(&mut state, until).timed_out() {
-                state.waiting -= 1;
-                return Err(match until < patience {
-                    true => late("the region is full, and drains have made no space yet"),
-                    false => full("the drain has made no space for a minute"),
-                });
-            }
-        }
+        let goes_on = |state: &State| state.rounds == rounds && !state.is_closed;
+        while goes_on(&state) && !self.changed.wait_until(&mut state, until).timed_out() {}
         state.waiting -= 1;
+        // Also of a wait in vain.
         self.waited.fetch_add(time::since(from).as_nanos() as u64, Ordering::Relaxed);
         if state.is_closed {
             return Err(Error::closed());
+        }
+        if state.rounds == rounds {
+            return Err(match until < patience {
+                true => late("the region is full, and drains have made no space yet"),
+                false => full("the drain has made no space for a minute"),
+            });
         }
         match &state.stuck {
             Some(reason) if state.is_shortage => Err(short(reason)),

@@ -91,6 +91,10 @@ fn waits_for_locks_and_for_space_are_told() {
     };
     let full = (0..1000).find_map(|n| put(n).err()).unwrap();
     assert_eq!(full.kind(), ErrorKind::Timeout, "{full}");
+    // Bug: a wait in vain counted for nothing, and an alert on it was silent on a full region.
+    let before = db.stats().commit.throttled_ms;
+    put(1001).unwrap_err();
+    assert!(db.stats().commit.throttled_ms > before, "a wait in vain counts");
     db.close().unwrap();
     let commits = told.of("commit");
     assert!(commits.iter().any(|commit| commit.lock_ms > 0.0), "{commits:?}");
