@@ -518,7 +518,12 @@ impl EventQueue {
         if state.is_closed {
             return;
         }
-        if state.waiting.len() >= MOST_WAITING {
+        // Slow operations come once a call, and where all is slow they leave room for the others.
+        let most = match event {
+            Event::SlowOperation(_) => MOST_WAITING / 2,
+            _ => MOST_WAITING,
+        };
+        if state.waiting.len() >= most {
             state.dropped += 1;
             return;
         }
