@@ -86,7 +86,8 @@ int ha_terrace::multi_range_read_init(RANGE_SEQ_IF *ranges, void *parameter, uin
 
 /*
   A join checks here what it has pushed down to the index, with all columns. It takes an error for the
-  end of the rows, unless the connection was told. Others tell it themselves.
+  end of the rows, unless the connection was told; and so does a merge of indexes. Others tell it once
+  more, which is the lesser evil.
 */
 int ha_terrace::multi_range_read_next(range_id_t *range)
 {
@@ -94,8 +95,7 @@ int ha_terrace::multi_range_read_next(range_id_t *range)
   do
     error = reads_batches ? next_of_batch(range) : handler::multi_range_read_next(range);
   while (!error && mrr_funcs.skip_index_tuple && mrr_funcs.skip_index_tuple(mrr_iter, *range));
-  const bool is_of_join = mrr_funcs.get_key_info;
-  if (error && error != HA_ERR_END_OF_FILE && is_of_join)
+  if (error && error != HA_ERR_END_OF_FILE)
     print_error(error, MYF(0));
   return error;
 }

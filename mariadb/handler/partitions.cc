@@ -78,8 +78,9 @@ void refuse_lost_name(THD *thd)
   {
     if (has_definition(name) || (seen_in == thd->query_id && seen == name))
       continue;
-    // A CREATE TABLE without partitions finds those of a lost table by its list alone.
-    const bool may_be_hidden = converts || thd->lex->part_info || has_list(name);
+    // A CREATE TABLE without partitions finds those of a lost table by its list alone: to copy all
+    // names takes long.
+    const bool may_be_hidden = alters || thd->lex->part_info || has_list(name);
     if (library_has(name) || (may_be_hidden && !partitions_of(name).empty()))
     {
       tell(fail_as_taken(name));
