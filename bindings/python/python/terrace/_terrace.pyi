@@ -53,12 +53,14 @@ class _DatabaseOptions(TypedDict, total=False):
     share: _Switch
     share_retention: _Time | str
     follower_name: str
+    slow_operation: _Time | str | None
     group_batches: int
     group_bytes: _Size
     own_streams: int
     threads: int
     bytes_per_second: _Size
-    slow_operation: _Time | str | None
+
+class _OpeningOptions(_DatabaseOptions, total=False):
     on_event: Callable[[dict[str, Any]], object] | None
 
 class _TableOptions(TypedDict, total=False):
@@ -213,16 +215,16 @@ def open(
     read_only: bool = False,
     must_exist: bool = False,
     create_tables: bool = True,
-    **options: Unpack[_DatabaseOptions],
+    **options: Unpack[_OpeningOptions],
 ) -> Database: ...
 def create(
-    path: _Path, *, create_tables: bool = True, **options: Unpack[_DatabaseOptions]
+    path: _Path, *, create_tables: bool = True, **options: Unpack[_OpeningOptions]
 ) -> Database: ...
 def open_shared(
-    url: str, path: _Path, *, create_tables: bool = True, **options: Unpack[_DatabaseOptions]
+    url: str, path: _Path, *, create_tables: bool = True, **options: Unpack[_OpeningOptions]
 ) -> Database: ...
-def follow(url: str, path: _Path, **options: Unpack[_DatabaseOptions]) -> Follower: ...
-def standby(url: str, path: _Path, **options: Unpack[_DatabaseOptions]) -> Follower: ...
+def follow(url: str, path: _Path, **options: Unpack[_OpeningOptions]) -> Follower: ...
+def standby(url: str, path: _Path, **options: Unpack[_OpeningOptions]) -> Follower: ...
 def shared_status(url: str, **options: Unpack[_DatabaseOptions]) -> _SharedStatus: ...
 def forget_follower(url: str, name: str, **options: Unpack[_DatabaseOptions]) -> None: ...
 def verify(path: _Path, **options: Unpack[_DatabaseOptions]) -> _VerifyReport: ...
@@ -234,7 +236,7 @@ def restore(
     to: _Path,
     *,
     progress: Callable[[int], object] | None = None,
-    **options: Unpack[_DatabaseOptions],
+    **options: Unpack[_OpeningOptions],
 ) -> None: ...
 def option_names() -> _OptionNames: ...
 @final
@@ -671,7 +673,7 @@ class Follower:
 
 @final
 class BackupSet:
-    def __new__(cls, path: _Path, **options: Unpack[_DatabaseOptions]) -> Self: ...
+    def __new__(cls, path: _Path, **options: Unpack[_OpeningOptions]) -> Self: ...
     def list(self) -> list[_BackupInfo]: ...
     def restore(
         self, number: int, to: _Path, *, progress: Callable[[int], object] | None = None
