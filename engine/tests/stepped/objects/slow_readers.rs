@@ -292,8 +292,8 @@ fn no_writer_waits_for_a_transaction_that_reads_what_was_overwritten() {
     let _turn = alone();
     type Work = fn(&Database, &Table) -> Vec<Option<Vec<u8>>>;
     fn overwritten(db: &Database, table: &Table, view: bool) -> Transaction {
-        let snapshot = TxnOptions::new().isolation(Isolation::Snapshot);
-        let txn = if view { db.begin().unwrap() } else { db.begin_with(snapshot).unwrap() };
+        let isolation = if view { Isolation::ReadCommitted } else { Isolation::Snapshot };
+        let txn = db.begin_with(TxnOptions::new().isolation(isolation)).unwrap();
         if view {
             txn.take_view(None).unwrap();
         }
