@@ -24,6 +24,13 @@ static void statistics(terrace_database *database) {
     CHECK(terrace_string_text(json)[0] == '{');
     CHECK(strstr(terrace_string_text(json), "\"visible\":") != NULL);
     terrace_string_free(json);
+    terrace_string *metrics = terrace_database_metrics_text(database, &error);
+    HANDLE(metrics);
+    CHECK(strstr(terrace_string_text(metrics), "\n# TYPE terrace_") != NULL);
+    CHECK(strstr(terrace_string_text(metrics), "# EOF") != NULL);
+    terrace_string_free(metrics);
+    CHECK(terrace_database_metrics_text(NULL, &error) == NULL);
+    CHECK(terrace_error_status(error) == TERRACE_INVALID);
     terrace_error_free(error);
 }
 
