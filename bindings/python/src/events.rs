@@ -12,7 +12,7 @@ thread_local! {
 }
 
 /// Has databases that are opened with `options` call `function` with each event, as a dictionary.
-/// An exception goes to `sys.unraisablehook`. Once the interpreter ends nobody is told.
+/// An exception goes to `sys.unraisablehook`. Once the interpreter ends, nothing calls `function`.
 pub(crate) fn tell(options: terrace::Options, function: Py<PyAny>) -> terrace::Options {
     options.on_event(move |event| {
         let Some(_pass) = exit::pass_unless_ended() else { return };

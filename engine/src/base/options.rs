@@ -382,7 +382,7 @@ declare! {
     /// Tells [`on_event`](Options::on_event) of calls that take longer: see
     /// [`SlowOperationInfo`](crate::events::SlowOperationInfo), which has where their time went.
     /// `None` by default: no call is timed. With it, and with a function for events, each call
-    /// reads the clock twice more, some 50 ns, and once more where it waits or reads from a device.
+    /// reads the clock twice more, and once more where it waits or reads from a device.
     /// Calls of that function are not told of.
     slow_operation(threshold: impl Into<Option<Duration>>): Option<Duration> = None
         => threshold.into(), takes TIME_OR_NONE;

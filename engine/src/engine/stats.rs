@@ -147,8 +147,8 @@ pub struct PmStats {
     pub index: &'static str,
     /// Bytes of persistent memory that it takes.
     pub index_bytes: u64,
-    /// What was wrong with the one that the opening found, which it made anew out of the records;
-    /// or that a persistent one was asked for, and there was no room.
+    /// The opening found a damaged index, and made it anew out of the records: what was wrong. Or
+    /// there was no room for a persistent one, and the index is in memory.
     pub index_note: Option<String>,
     /// Whether a persistent index is still being counted after an opening: until it is, no zone is
     /// released.

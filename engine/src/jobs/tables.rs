@@ -143,7 +143,7 @@ impl Tables {
         let by_id = self.by_id.lock();
         let of = |table: &Arc<TableCore>| {
             let view = table.view();
-            // In this order: a merge has its records in level 0 before their memtable goes.
+            // A view without the memtable has a level 0 with its records.
             let in_memtables = view.oldest_in_memtables();
             let in_memory = view.level0.in_zones.oldest_in_memory();
             in_memtables.into_iter().chain(in_memory).min()

@@ -343,7 +343,7 @@ impl LockManager {
             let owner = waiter.request.owner;
             // The observer may take locks of its own.
             let blockers = self.graph.lock().blockers(owner);
-            // A panic that left this call would leave a waiter that nobody ends.
+            // If a panic left this call, nobody would end the waiter.
             catch_unwind(AssertUnwindSafe(|| tell(owner, &blockers))).unwrap_or(());
         }
         let outcome = operations::wait(
