@@ -38,6 +38,11 @@ pub enum OpenHow {
     CreateNew,
 }
 
+impl OpenHow {
+    /// An existing file, to sync what another process wrote.
+    pub const TO_SYNC: OpenHow = if cfg!(windows) { OpenHow::Write } else { OpenHow::Read };
+}
+
 /// What a caller of a raw operation has to show. Only the handles of this folder make one.
 #[derive(Clone, Copy, Debug)]
 pub struct Sealed(());

@@ -24,6 +24,7 @@ mod new_file;
 pub mod pages;
 mod prefetch;
 mod read_past;
+mod readers;
 mod real;
 #[cfg(any(test, feature = "testing"))]
 pub mod schedule;
@@ -55,5 +56,6 @@ pub use memory_files::MemoryFiles;
 pub use new_file::NewFile;
 pub use prefetch::{LINE, prefetch_lines};
 pub use read_past::{Unread, read_past};
+pub use readers::{BesideReader, ReaderRegistration, Readers, is_reader_name};
 pub use real::{RealFiles, reserve_mapped};
 pub use usable_memory::{Pressure, memory_pressure, usable_memory};

@@ -69,6 +69,11 @@ impl FileLock {
         Ok(is_taken.then(|| FileLock { file, fork: ForkGuard::new() }))
     }
 
+    /// The file.
+    pub(super) fn file(&self) -> &fs::File {
+        &self.file
+    }
+
     /// Locks the file that `path` leads to. A missing one is made.
     ///
     /// # Errors
@@ -245,8 +250,7 @@ fn held_by(files: &RealFiles, directory: &Path, path: &Path) -> LockError {
         _ => "another process".to_string(),
     };
     LockError::InUse(format!(
-        "the database {} is open in {who}; close it there, or open it read-only once it is \
-             closed",
+        "the database {} is open in {who}, or others read it; close it there first",
         directory.display()
     ))
 }

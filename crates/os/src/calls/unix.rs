@@ -179,6 +179,11 @@ pub(crate) fn unlock(file: &File) -> io::Result<()> {
     file.unlock()
 }
 
+/// Lets all users read and write a file, whatever the umask says.
+pub(crate) fn let_others(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::fchmod(file, Mode::from_bits_truncate(0o666))?)
+}
+
 /// Free bytes of a writable directory.
 pub fn free_space(directory: &Path) -> Option<u64> {
     let writable = rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok();
