@@ -222,14 +222,16 @@ impl Options {
 }
 
 impl Options {
-    /// Checks the database in the directory `path`, which must not be open to write. Nothing is
-    /// changed. A database too damaged to be opened can be verified. Its objects are read from the
-    /// [`object_store`](Options::object_store).
+    /// Checks the database in the directory `path`. Nothing is changed. Beside a process that has
+    /// it open to write, what [`Options::open_read_only`] shows is checked, and no copy of a
+    /// superblock, floor or pool that is not needed for it. A database too damaged to be opened can
+    /// be verified. Its objects are read from the [`object_store`](Options::object_store).
     ///
     /// # Errors
     ///
-    /// `MissingDatabase` when there is none; `Busy` when it is open elsewhere; `Unavailable` when
-    /// the object store does not answer. Damage is not an error but in the report, and so is what
+    /// `MissingDatabase` when there is none; `Busy` when it is open elsewhere and cannot be read
+    /// beside; `Unavailable` when the object store does not answer, or where a process that writes
+    /// may have changed what was read. Damage is not an error but in the report, and so is what
     /// cannot be read.
     pub fn verify(&self, path: impl AsRef<Path>) -> Result<VerifyReport> {
         verify::verify_with(path.as_ref(), self)

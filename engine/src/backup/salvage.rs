@@ -62,7 +62,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let parts = find_damaged(&files, from, options)?;
     let mut lock = lock(&*files, from, options, OpenHow::ReadOnly)?;
     lock_region(&mut lock, &*files, (from, options), OpenHow::ReadOnly)?;
-    let opening = Opening { files, path: from, options, read_only: true };
+    let opening = Opening { files, path: from, options, read_only: true, beside: None };
     let mut report = SalvageReport::default();
     let loaded = report.keep(opening.load_readable())?;
     if let Some(parts) = &parts {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::error::{Damage, Findings, Mismatch, Result, Unreadable};
+use crate::base::error::{Damage, ErrorKind, Findings, Mismatch, Result, Unreadable};
 use crate::base::options::Options;
 use crate::base::record::{Kind, LSN_MAX, Lsn, TableId};
 use crate::commit::{Accepted, Content, Gidx, Recovered, readable, recover};
 use crate::engine::open::{
-    Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, lost_runs, records,
+    self, Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, lost_runs, records,
     region_path,
 };
 use crate::engine::{Engine, OpenHow};
@@ -42,14 +42,21 @@ pub struct VerifyReport {
     /// What could not be read: an I/O error, or an object of a store that does not answer. Nothing
     /// is known of it, so mend the cause and verify again.
     pub unreadable: Vec<Unreadable>,
+    /// The commit as of which it was verified, where another process may write meanwhile.
+    pub commit: Option<u64>,
 }
 
 pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
     let files = files_of(options);
     let parts = find_damaged(&files, path, options)?;
-    let mut lock = lock(&*files, path, options, OpenHow::ReadOnly)?;
+    let mut lock = match lock(&*files, path, options, OpenHow::ReadOnly) {
+        Err(e) if e.kind() == ErrorKind::Busy && parts.is_none() => {
+            return verify_beside(path, options);
+        }
+        locked => locked?,
+    };
     lock_region(&mut lock, &*files, (path, options), OpenHow::ReadOnly)?;
-    let opening = Opening { files, path, options, read_only: true };
+    let opening = Opening { files, path, options, read_only: true, beside: None };
     let mut report = VerifyReport::default();
     report.damages.extend(parts.iter().map(Parts::damage));
     let region = region_path(path, options);
@@ -99,6 +106,17 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
     Ok(report)
 }
 
+/// Verifies a database that another process writes, as of a moment.
+fn verify_beside(path: &Path, options: &Options) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    let opened = open::open(path, options, OpenHow::ReadOnly);
+    let place = || Mismatch::default().at("database", "pm", path, 0);
+    match report.keep(opened, place)? {
+        Some(opened) => open_database(&opened),
+        None => Ok(report),
+    }
+}
+
 /// The floor of a region says something of its own journal alone.
 fn open_journal(opening: &Opening<'_>, loaded: Option<&Loaded>) -> Result<VersionSet> {
     let id = VersionSet::database_id_in(&*opening.files, opening.path)?;
@@ -124,28 +142,43 @@ pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         path: &engine.path,
         options: &engine.options,
         read_only: true,
+        beside: None,
     };
     if !engine.shared.read_only {
         engine.ctx.sync_floor()?;
     }
-    engine.shared.committer.while_quiet(|| -> Result<()> {
-        let region = region_path(&engine.path, &engine.options);
-        let place = || fixed_parts(&region);
-        let Some(loaded) = report.keep(opening.load(), place)? else { return Ok(()) };
-        // Pages of row tables stay as versions from here on say, until the guard goes.
-        let guard = pin();
-        report.row_tables(&loaded.region, &engine.set)?;
-        drop(guard);
-        if let Some(recovered) = report.region(&loaded, engine.set.durable(), false)? {
-            report.index(engine, &loaded.region, &recovered)?;
-        }
-        Ok(())
-    })?;
+    if engine.opened.beside_writer {
+        // The opening has checked the region as it read it, row tables as well, and the writer has
+        // changed it since.
+        report.checked += engine.opened.records_read;
+        report.commit = Some(engine.shared.committer.visible());
+    } else {
+        report.region_of(engine, &opening)?;
+    }
     report.cache(engine);
     report.look(|found| engine.set.verify(found));
     // The objects of a database that is being closed cannot be read, and not all was looked at.
     engine.shared.check_open()?;
     Ok(report)
+}
+
+impl VerifyReport {
+    /// The region of an open database, with its row tables and index.
+    fn region_of(&mut self, engine: &Engine, opening: &Opening<'_>) -> Result<()> {
+        engine.shared.committer.while_quiet(|| -> Result<()> {
+            let region = region_path(&engine.path, &engine.options);
+            let place = || fixed_parts(&region);
+            let Some(loaded) = self.keep(opening.load(), place)? else { return Ok(()) };
+            // Pages of row tables stay as versions from here on say, until the guard goes.
+            let guard = pin();
+            self.row_tables(&loaded.region, &engine.set)?;
+            drop(guard);
+            if let Some(recovered) = self.region(&loaded, engine.set.durable(), false)? {
+                self.index(engine, &loaded.region, &recovered)?;
+            }
+            Ok(())
+        })
+    }
 }
 
 /// What is wrong between frames of the block cache and swips of extents, if something is.

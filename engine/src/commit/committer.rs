@@ -520,8 +520,10 @@ impl Committer {
 
     /// Releases zones that are [`releasable`](Committer::releasable), of which no reader holds an
     /// offset any more; how many. The floor goes first. Recovery walks upward from the one on the
-    /// media and must miss no LSN, and the GIDX word there must not name a zone that is gone.
-    pub(crate) fn release(&self, zones: &[u32]) -> Result<usize> {
+    /// media and must miss no LSN, and the GIDX word there must not name a zone that is gone. Then
+    /// `may_go` says whether they go: a reader beside this process that is found by then reads the
+    /// zones, and one that comes later reads that floor.
+    pub(crate) fn release(&self, zones: &[u32], may_go: impl FnOnce() -> bool) -> Result<usize> {
         if zones.is_empty() {
             return Ok(0);
         }
@@ -532,6 +534,9 @@ impl Committer {
             "a zone is released after all that it had is durable"
         );
         self.publisher.release(zones, self.zones.greatest(zones))?;
+        if !may_go() {
+            return Ok(0);
+        }
         self.zones.release(zones).inspect_err(|e| self.stop(e))?;
         Ok(zones.len())
     }

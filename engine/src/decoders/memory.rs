@@ -166,6 +166,7 @@ pub(super) fn zone(bytes: &[u8]) -> bool {
             threads: 1,
             progress: &|_, _| {},
             check_payloads: true,
+            is_written: false,
         };
         drop(readable(&evidence, &mut Vec::new()));
         committed += recover(&evidence).map_or(0, |found| found.zones.len());

@@ -168,6 +168,43 @@ impl Database {
         super::metrics::text_of(&self.inner)
     }
 
+    /// Opens a database once more that is open read-only beside a writing process: the new handle
+    /// shows what is committed by now. This one goes on showing what it showed. It keeps disk space
+    /// that the writer has freed, until it and its tables are dropped. Of any other database it is
+    /// one more handle.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::open_read_only`](crate::Options::open_read_only); `Closed`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("db");
+    /// let writer = terrace::Options::new().pm_size(4 << 20).open(&path)?;
+    /// let users = writer.table("users")?;
+    /// users.put("ada", "1815")?;
+    ///
+    /// // As another process does.
+    /// let reader = terrace::Options::new().open_read_only(&path)?;
+    /// users.put("alan", "1912")?;
+    /// assert_eq!(reader.existing_table("users")?.get("alan")?, None);
+    /// let reader = reader.refresh()?;
+    /// assert!(reader.existing_table("users")?.get("alan")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn refresh(&self) -> Result<Database> {
+        self.inner.shared.check_open()?;
+        if !self.inner.opened.beside_writer {
+            return Ok(self.clone());
+        }
+        let inner = open::open_again(&self.inner)?;
+        Ok(Database { inner })
+    }
+
     /// Compacts the keys of `table` in `range`, and waits until it is done: memory is drained, and
     /// all levels become one, the last that has any of the keys. Versions and tombstones that no
     /// reader needs are gone then; what a snapshot needs stays. What is written meanwhile is not

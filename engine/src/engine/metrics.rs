@@ -139,6 +139,8 @@ metrics! {
     Gauge disk_extents Bytes, "Of these, bytes that hold extents" => of!(disk.extent_bytes);
     Gauge disk_headroom Bytes, "Free bytes that are kept for jobs under way" =>
         of!(disk.headroom_bytes);
+    Gauge disk_readers, "Processes that read beside the writer" => of!(disk.readers);
+    Gauge disk_kept Bytes, "Bytes of extents that only these need" => of!(disk.kept_bytes);
     Counter disk_written Bytes, "Bytes written to extents" => of!(disk.written_bytes);
     Counter disk_read Bytes, "Bytes read from extents" => of!(disk.read_bytes);
     Counter disk_reads, "Reads of extents" => of!(disk.reads);

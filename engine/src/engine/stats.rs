@@ -270,6 +270,10 @@ pub struct DiskStats {
     pub syncs: u64,
     /// Memory that block indexes and filters take, beside the cache.
     pub index_memory: u64,
+    /// Openings that read beside this one, which writes: one for each moment that is shown.
+    pub readers: u64,
+    /// Bytes of extents of records that only these need.
+    pub kept_bytes: u64,
 }
 
 /// The block cache.
@@ -471,5 +475,7 @@ fn disk(engine: &Engine) -> DiskStats {
         direct_io: store.is_direct(),
         syncs: store.syncs(),
         index_memory: store.memory().parts.bytes(),
+        readers: store.readers_beside(0).map_or(0, |there| there.len() as u64),
+        kept_bytes: engine.set.kept_bytes(),
     }
 }

@@ -46,6 +46,7 @@ use drain::Drain;
 use grow_region::GrowRegion;
 use level0_walks::PruneVersions;
 use sync_floor::SyncFloor;
+pub(crate) use zones::READERS_LEAVE;
 use zones::{CleanZones, ReleaseZones};
 
 /// Those with a state of their own.

@@ -39,8 +39,8 @@ impl SyncFloor {
         rest
     }
 
-    /// Looks whether the directory is still this process's, and closes a stream that no table has,
-    /// or writes the floor, if there is time.
+    /// Looks whether the directory is still this process's, and gives back what readers beside it
+    /// kept. Then closes a stream that no table has, or writes the floor, if there is time.
     ///
     /// # Errors
     ///
@@ -52,6 +52,7 @@ impl SyncFloor {
         if has_time {
             // Else commits would go on in a directory that was removed, until a job makes a file.
             ctx.set.check_directory()?;
+            ctx.set.give_back_kept();
         }
         if has_time && close_reopened(ctx, true)? {
             return Ok(Outcome::DONE);

@@ -4,7 +4,8 @@
 //!
 //! Zones in which nothing lives are released: when it is worth the syncs that it takes, and when no
 //! reader and no power cut needs them any more. Zones on their way wait in a **pending release**
-//! for readers to leave.
+//! for readers to leave. Then they wait for readers beside this process that are opening, since
+//! these read zones.
 //!
 //! What still lives in a zone that is mostly dead is copied into the cleaner's zone, with its
 //! sequence numbers, so that the zone can be released. Without that one cold record would keep each
@@ -14,6 +15,7 @@
 //! survive; until then recovery finds a record twice, and counts it once (`docs/commit.md`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::context::{Batch, JobContext, Outcome};
 use super::ops::{are_worth_it, zones_are_dead};
@@ -40,12 +42,20 @@ pub(crate) fn preallocate_zone(ctx: &JobContext) -> Result<Outcome> {
     }
 }
 
+/// While zones wait for readers to leave an epoch, the background looks this often;
+pub(crate) const READERS_LEAVE: Duration = Duration::from_millis(1);
+
+/// while they wait for readers beside this process, which lists a directory.
+const READERS_OPEN: Duration = Duration::from_millis(20);
+
 /// Dead zones that readers may still look into.
 #[derive(Debug)]
 struct Pending {
     zones: Vec<u32>,
     /// Set once no reader from before is left.
     readers_left: Arc<AtomicBool>,
+    /// Readers beside this process that were opening then, and still are.
+    opening: Option<Vec<String>>,
 }
 
 /// The job.
@@ -55,9 +65,13 @@ pub(crate) struct ReleaseZones {
 }
 
 impl ReleaseZones {
-    /// Whether zones wait for readers.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.pending.lock().is_some()
+    /// For how long zones that wait for readers are left alone, if some do.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        let pending = self.pending.lock();
+        pending.as_ref().map(|waiting| match waiting.readers_left.load(Ordering::Acquire) {
+            false => READERS_LEAVE,
+            true => READERS_OPEN,
+        })
     }
 
     /// Releases the zones that wait for readers no more, or else has dead zones wait for them.
@@ -70,19 +84,27 @@ impl ReleaseZones {
                 return Ok(Outcome::NOTHING);
             }
             let readers_left = Arc::new(AtomicBool::new(false));
-            *pending = Some(Pending { zones, readers_left: Arc::clone(&readers_left) });
+            let flag = Arc::clone(&readers_left);
+            *pending = Some(Pending { zones, readers_left: flag, opening: None });
             drop(pending);
             ctx.shared.queue.defer(move || readers_left.store(true, Ordering::Release));
             return Ok(Outcome::DONE);
         }
         let have_left = |waits: &mut Pending| waits.readers_left.load(Ordering::Acquire);
-        let Some(Pending { zones, .. }) = pending.take_if(have_left) else {
+        let Some(mut waiting) = pending.take_if(have_left) else {
             return Ok(Outcome::NOTHING);
         };
         drop(pending);
-        debug_assert!(zones_are_dead(ctx, &zones), "a zone is released when no record counts");
-        let released = ctx.shared.committer.release(&zones)?;
-        ctx.transactions.prepared.released(&ctx.shared.zones, &zones);
+        let Pending { zones, opening, .. } = &mut waiting;
+        debug_assert!(zones_are_dead(ctx, zones), "a zone is released when no record counts");
+        let may_go = || ctx.set.store().readers().have_opened(opening);
+        let released = ctx.shared.committer.release(zones, may_go)?;
+        if released == 0 {
+            // They wait for a reader beside this process.
+            *self.pending.lock() = Some(waiting);
+            return Ok(Outcome::NOTHING);
+        }
+        ctx.transactions.prepared.released(&ctx.shared.zones, zones);
         ctx.metrics.zones_released.add(released as u64);
         ctx.shared.pace.report(None);
         let oldest = ctx.shared.zones.oldest();

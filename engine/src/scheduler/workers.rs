@@ -12,6 +12,7 @@ use super::Scheduler;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Failpoint;
 use crate::compaction::Work;
+use crate::jobs::READERS_LEAVE;
 use crate::jobs::manual::Stage;
 use crate::os::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
@@ -19,9 +20,6 @@ use crate::os::time;
 
 /// With nothing to do, threads look around this often; the background writes the floor then.
 const IDLE: Duration = Duration::from_millis(200);
-
-/// While it waits for readers to leave an epoch, the background looks this often.
-const READERS_LEAVE: Duration = Duration::from_millis(1);
 
 /// After a job failed, its thread waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -106,7 +104,7 @@ impl Scheduler {
     /// How long the background waits when it found nothing to do.
     fn rest_for(&self) -> Duration {
         let has_deferred = self.ctx.shared.deferred.load(Ordering::Relaxed) > 0;
-        if has_deferred || self.jobs.release_zones.is_pending() { READERS_LEAVE } else { IDLE }
+        if has_deferred { READERS_LEAVE } else { self.jobs.release_zones.pause().unwrap_or(IDLE) }
     }
 
     /// The body of worker `n`, counted from 1. It rests while there are fewer threads than that, or

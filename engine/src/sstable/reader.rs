@@ -38,7 +38,7 @@ use crate::cache::{Below, Borrowed, BufferFrame, Warmth, Weigh};
 use crate::mvcc::{KeptFor, Tombstones};
 use crate::os::Gate;
 use crate::os::sync::Mutex;
-use crate::os::sync::atomic::{AtomicU8, Ordering};
+use crate::os::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::os::sync::shared::OnceLock;
 use crate::storage::ExtentStore;
 
@@ -165,6 +165,8 @@ pub(crate) struct Extent {
     store: Arc<ExtentStore>,
     parts: Arc<Slot>,
     state: AtomicU8,
+    /// The edit that added it.
+    added: AtomicU64,
     read_frequency: ReadFrequency,
     /// For which readers records in it were kept, if it was written since the opening. No reader is
     /// older than the opening.
@@ -258,6 +260,7 @@ impl Extent {
             store,
             parts: Arc::default(),
             state: AtomicU8::new(state),
+            added: AtomicU64::new(0),
             read_frequency: ReadFrequency::default(),
             kept_for,
             swips: OnceLock::new(),
@@ -277,13 +280,22 @@ impl Extent {
         self.state.load(Ordering::Acquire) == WRITTEN
     }
 
-    /// The edit that adds it is durable, or may be. From now on the space is the journal's.
-    pub(crate) fn installed(&self) {
+    /// The edit of this number, which adds it, is durable, or may be. From now on the space is the
+    /// journal's.
+    pub(crate) fn installed(&self, edit: u64) {
+        if self.is_new() {
+            self.added.store(edit, Ordering::Relaxed);
+        }
         let before = self.state.swap(INSTALLED, Ordering::AcqRel);
         debug_assert_ne!(before, OBSOLETE, "removed for good");
         if before == WRITTEN {
             self.values.iter().for_each(|values| values.name());
         }
+    }
+
+    /// The number of the edit that added it, or 0 of one that this opening found.
+    pub(crate) fn added(&self) -> u64 {
+        self.added.load(Ordering::Relaxed)
     }
 
     /// The edit that removes it is durable. The space is given back with the last reader.

@@ -222,7 +222,7 @@ fn a_flip_of_any_byte_is_found_and_never_served() {
     let (files, store) = sim_store();
     let list = numbered(60);
     let extent = write_extent(&store, 1, &list);
-    extent.installed();
+    extent.installed(1);
     let at = extent.meta().location;
     for i in 0..u64::from(at.len) {
         files.corrupt(&store.path(at.file), at.offset + i, 1 << (i % 8));
@@ -337,7 +337,7 @@ fn space_belongs_to_the_extent_or_to_the_journal() {
     drop(write_extent(&store, 1, &numbered(1)));
     assert_eq!(taken(), 0, "never installed");
     let extent = write_extent(&store, 2, &numbered(1));
-    extent.installed();
+    extent.installed(1);
     let meta = extent.meta().clone();
     drop(extent);
     assert!(taken() > 0, "the journal names it");

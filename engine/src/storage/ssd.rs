@@ -7,7 +7,8 @@
 //!
 //! Thread safety: every method may be called from any thread. Reads and writes take a shared lock
 //! only to find their file; `allocation` is held while a file grows; `syncing` during a sync. No
-//! lock is taken under another one except `handles` under `allocation` or `syncing`.
+//! lock is taken under another one except `handles` under `allocation` or `syncing`, and that of
+//! the readers beside this process under `allocation`, in the first openings after theirs.
 //!
 //! Invariants:
 //!
@@ -21,6 +22,9 @@
 //! 4. What is reserved is free: as many units at least, but for those that a full file system
 //!    refused to a caller without a reservation.
 //! 5. The file of the greatest number is never removed, so no number is used again.
+//! 6. As long as a reader from before the opening is there, found units stay as they are: what the
+//!    reader shows may have been removed before the opening, and the journal does not say where it
+//!    lies.
 
 mod allocation;
 mod behind;
@@ -44,7 +48,7 @@ use crate::mvcc::about_to_wait;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Mutex, RwLock};
 use crate::os::sync::shared::OnceLock;
-use crate::os::{Directory, File, Files, Gate, OpenHow, reads_device};
+use crate::os::{BesideReader, Directory, File, Files, Gate, OpenHow, Readers, reads_device};
 
 use allocation::{Allocation, FileSpace};
 use behind::Behind;
@@ -72,6 +76,8 @@ pub(crate) struct ExtentStore {
     /// Each write of an extent is inside.
     gate: Arc<Gate>,
     directory: Directory,
+    /// Readers beside this process, if it writes.
+    readers: Readers,
     read_only: bool,
     handles: RwLock<BTreeMap<u32, Arc<ExtentFile>>>,
     allocation: Mutex<Allocation>,
@@ -146,6 +152,11 @@ impl ExtentStore {
         for at in taken.iter().filter(|at| !at.is_object()) {
             store.take(at)?;
         }
+        if !read_only {
+            let there = store.readers.list(0);
+            let there = there.map_err(|e| Error::io("look for readers in", directory, e))?;
+            store.allocation.lock().shown_to = there.into_iter().map(|it| it.name).collect();
+        }
         Ok(Arc::new(store))
     }
 
@@ -156,6 +167,7 @@ impl ExtentStore {
 
     fn without_files(files: Arc<dyn Files>, directory: &Path, read_only: bool) -> ExtentStore {
         ExtentStore {
+            readers: Readers::new(Arc::clone(&files), directory),
             files,
             gate: Arc::default(),
             directory: Directory::at(directory),
@@ -297,6 +309,25 @@ impl ExtentStore {
     /// The gate of the database that the files are of.
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.gate
+    }
+
+    /// Readers beside this process.
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
+    /// The readers beside this process, if it writes. The journal has the edit `journaled`.
+    pub(crate) fn readers_beside(&self, journaled: u64) -> io::Result<Vec<BesideReader>> {
+        if self.read_only { Ok(Vec::new()) } else { self.readers.list(journaled) }
+    }
+
+    /// Whether found ranges may be used: no reader is left that may show what lies there.
+    fn may_use_found(&self, allocation: &mut Allocation) -> bool {
+        if !allocation.shown_to.is_empty() {
+            let Ok(there) = self.readers.list(0) else { return false };
+            allocation.shown_to.retain(|name| there.iter().any(|reader| reader.name == *name));
+        }
+        allocation.shown_to.is_empty()
     }
 
     /// The directory that the files are in.

@@ -249,6 +249,12 @@ impl Journal {
         Ok(())
     }
 
+    /// Syncs what an opening found that only reads, beside another process.
+    pub(super) fn sync_found(&self, files: &dyn Files) -> Result<()> {
+        let file = files.open(&self.path, OpenHow::TO_SYNC);
+        file.and_then(|file| file.sync()).map_err(|e| Error::io("sync", &self.path, e))
+    }
+
     /// Bytes that may be appended without a call for space.
     pub(super) fn room(&self) -> u64 {
         debug_assert!(self.end <= self.allocated, "invariant 4");

@@ -405,11 +405,11 @@ impl VersionSet {
                 return Err(error);
             }
             // The journal may name them, so their space is not ours any more (invariant 3).
-            edit.added().for_each(|extent| extent.installed());
+            edit.added().for_each(|extent| extent.installed(number));
             return Err(self.poison_by(error));
         }
         *self.floor.lock() = writer.journal.floor();
-        edit.added().for_each(|extent| extent.installed());
+        edit.added().for_each(|extent| extent.installed(number));
         let versions = applied.map_or(early, |applied| Some(self.publish(number, applied)));
         self.roll_if_long(&mut writer, lsn)?;
         Ok(versions.unwrap_or_default())
@@ -424,7 +424,7 @@ impl VersionSet {
     pub(crate) fn adopt(&self, edit: &Edit) -> Result<()> {
         let _one_at_a_time = self.writer.lock();
         let applied = self.current.load().apply(edit).map_err(|broken| refused(&broken))?;
-        edit.added().for_each(|extent| extent.installed());
+        edit.added().for_each(|extent| extent.installed(0));
         // No edit says so, and no floor will.
         self.publish(0, applied);
         self.give_back(JournalFloor::default());

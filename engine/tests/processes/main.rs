@@ -13,3 +13,4 @@ mod kill;
 mod lock_file;
 mod lost_machine;
 mod memory;
+mod readers;

@@ -321,7 +321,7 @@ mod tests {
         // The newer one comes first by its keys.
         let extents =
             [extent(1, ["b", "d"], 5), extent(2, ["a", "b"], 9), extent(3, ["x", "y"], 7)];
-        extents.iter().for_each(|extent| extent.installed());
+        extents.iter().for_each(|extent| extent.installed(1));
         let layers = disjoint(&Level::new(extents.to_vec()));
         let ids = |layer: &Level| layer.extents().iter().map(|e| e.meta().id).collect::<Vec<_>>();
         assert_eq!(layers.iter().map(ids).collect::<Vec<_>>(), [vec![1, 3], vec![2]]);

@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::limits;
 use crate::base::operator::Operators;
 use crate::os::sync::shared::OnceLock;
-use crate::os::usable_memory;
+use crate::os::{is_reader_name, usable_memory};
 
 impl Options {
     /// The merge operators that an opening knows.
@@ -38,7 +38,8 @@ impl Options {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_taken = ["LOCK", "CREATING", "index", "object-fence", "object-tails", "shared", ""]
             .contains(&name.as_ref())
-            || ["journal-", "extents-"].iter().any(|prefix| name.starts_with(prefix));
+            || ["journal-", "extents-"].iter().any(|prefix| name.starts_with(prefix))
+            || is_reader_name(&name);
         if is_inside && is_taken {
             return Err(Error::invalid(format!(
                 "pm_path {} is the name of another file of the database; name a file elsewhere, \

@@ -91,6 +91,7 @@ impl Fixture {
             threads: 1,
             progress: &|_, _| (),
             check_payloads: true,
+            is_written: false,
         })
     }
 
@@ -469,7 +470,7 @@ fn zones_go_with_one_sync_where_the_floor_is_beyond_them() {
     assert_eq!(dead, [0]);
     let syncs = || fixture.region.counts().on(Purpose::Allocation).syncs.load(Ordering::Relaxed);
     let before = syncs();
-    committer.release(&dead).unwrap();
+    committer.release(&dead, || true).unwrap();
     assert_eq!(syncs() - before, 1, "the floor is not written for it");
     assert_eq!(fixture.recover(&first_incarnation()).unwrap().last, 20);
     assert_eq!((committer.sync_floor().unwrap(), committer.floor_there()), (20, 20));
@@ -488,7 +489,7 @@ fn zones_take_the_floor_along_that_names_the_edits_that_freed_them() {
     pool.sub_live(0, 2);
     let dead = committer.releasable(pool.dead(committer.floor_there()));
     assert_eq!(dead, [0]);
-    committer.release(&dead).unwrap();
+    committer.release(&dead, || true).unwrap();
     let after = fixture.machine.crash(Survive::Nothing);
     assert_eq!(Floor::load(&fixture.region_on(&after)).unwrap().0.journal, mark);
 }
@@ -528,7 +529,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     own.iter().for_each(|zone| fixture.zones.sub_live(*zone, fixture.zones.live(*zone)));
     let dead = fixture.committer.releasable(fixture.zones.dead(last));
     assert_eq!(dead, own, "the word of a closed stream is no reason to keep its zone");
-    fixture.committer.release(&dead).unwrap();
+    fixture.committer.release(&dead, || true).unwrap();
     assert_eq!(Gidx::load(&fixture.region, stream).unwrap(), None);
     assert!(fixture.zones.free() > free);
     assert_eq!(fixture.recover(&first_incarnation()).unwrap().last, last);
@@ -601,7 +602,7 @@ fn published_rule_a_stream_that_is_gone_holds_nothing_back() {
     fixture.zones.sub_live(zone, fixture.zones.live(zone));
     let dead = fixture.committer.releasable(fixture.zones.dead(floor));
     assert_eq!(dead, [zone]);
-    fixture.committer.release(&dead).unwrap();
+    fixture.committer.release(&dead, || true).unwrap();
     let recovered = fixture.recover(&first_incarnation()).unwrap();
     assert_eq!(recovered.last, 6);
     let in_a: Vec<Lsn> = recovered.zones.iter().flat_map(|(_, e)| e).map(|e| e.lsn).collect();

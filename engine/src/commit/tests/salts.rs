@@ -83,7 +83,7 @@ fn last_with_a_forged_value(salted: bool, dax: bool) -> Lsn {
     fixture.zones.sub_live(0, 2);
     let dead = fixture.zones.dead(fixture.committer.sync_floor().unwrap());
     assert_eq!(dead, [0]);
-    fixture.committer.release(&fixture.committer.releasable(dead)).unwrap();
+    fixture.committer.release(&fixture.committer.releasable(dead), || true).unwrap();
     assert_eq!(put(&[b'y'; FIRST]), (0, 5), "the zone is used again");
     last_after_a_cut(&fixture)
 }

@@ -10,7 +10,7 @@ use super::super::salvage::{ReadableZones, readable};
 use super::super::subentry::SUB_HEADER;
 use super::Fixture;
 use super::rules::first_incarnation;
-use crate::base::error::{Damage, Result};
+use crate::base::error::{Damage, ErrorKind, Result};
 use crate::base::options::Durability::{self, Durable, Relaxed};
 use crate::base::record::{Kind, LSN_MAX, Lsn};
 use crate::pm::alloc::{StreamPool, ZonePool};
@@ -60,6 +60,17 @@ impl TwoStreams {
         knows_floor: bool,
         durable: Lsn,
     ) -> ((ReadableZones, Vec<Damage>), Result<Lsn>) {
+        self.with_evidence((knows_floor, durable), |evidence, mut lost| {
+            let found = readable(evidence, &mut lost).unwrap();
+            ((found, lost), recover(evidence).map(|recovered| recovered.last))
+        })
+    }
+
+    fn with_evidence<T>(
+        &self,
+        (knows_floor, durable): (bool, Lsn),
+        judge: impl FnOnce(&Evidence<'_>, Vec<Damage>) -> T,
+    ) -> T {
         let region = self.fixture.region_on(&self.fixture.machine);
         let geometry = self.fixture.zones.geometry();
         let mut lost = Vec::new();
@@ -80,10 +91,29 @@ impl TwoStreams {
             threads: 1,
             progress: &|_, _| (),
             check_payloads: true,
+            is_written: false,
         };
-        let found = readable(&evidence, &mut lost).unwrap();
-        ((found, lost), recover(&evidence).map(|recovered| recovered.last))
+        judge(&evidence, lost)
     }
+}
+
+/// A reader beside the writer reads one zone after the other. What a sub-entry knows to be durable
+/// may have come to another zone after that was read. What the journal knows was there before.
+#[test]
+fn beside_a_writer_only_the_journal_says_what_was_durable() {
+    let streams = TwoStreams::new();
+    for stream in [0, 1, 0, 0] {
+        streams.commit(stream, Durable);
+    }
+    streams.damage(2, HEADER);
+    let last = |durable, is_written| {
+        streams.with_evidence((true, durable), |evidence, _| {
+            let found = recover(&Evidence { is_written, ..*evidence });
+            found.map(|recovered| recovered.last).map_err(|e| e.kind())
+        })
+    };
+    let corrupt = Err(ErrorKind::Corrupt);
+    assert_eq!((last(0, false), last(0, true), last(4, true)), (corrupt, Ok(1), corrupt));
 }
 
 const HEADER: u64 = 20;

@@ -23,6 +23,7 @@ use crate::storage::{ExtentStore, ObjectClient, ObjectId, ObjectSettings, Plante
 use crate::version::{FoundEdits, JournalFloor, VersionSet};
 
 /// The region, loaded as far as its fixed parts.
+#[derive(Clone)]
 pub(crate) struct Loaded {
     pub(crate) region: Arc<Region>,
     pub(crate) superblock: Superblock,
@@ -50,6 +51,7 @@ impl Loaded {
             threads: 1,
             progress: &|_, _| (),
             check_payloads: true,
+            is_written: false,
         }
     }
 }

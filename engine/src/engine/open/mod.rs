@@ -13,6 +13,7 @@
 //! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
 //!    background starts.
 
+mod beside;
 mod create;
 mod index_file;
 mod load;
@@ -33,7 +34,7 @@ use self::presence::{Presence, check_not_of_node};
 use super::catalog::Catalog;
 use super::instance::Instance;
 use super::{Engine, OpenHow, secondary_cache, threads_of};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::Events;
 #[cfg(any(test, feature = "testing"))]
 use crate::base::options::Storage;
@@ -49,7 +50,7 @@ use crate::mvcc::{Runner, SnapshotRegistry, Watermark};
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::OnceLock;
-use crate::os::{DirectoryLock, Files, ForkGuard, create_directory, time};
+use crate::os::{DirectoryLock, Files, ForkGuard, ReaderRegistration, create_directory, time};
 use crate::pindex::forest::Forest;
 use crate::pm::alloc::{PagePool, StreamKind, StreamPool, ZonePool};
 use crate::pm::{Region, Superblock};
@@ -58,6 +59,7 @@ use crate::sstable::BlockCache;
 use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup, WriteMemory};
 use crate::version::{JournalFloor, VersionSet};
 
+pub(crate) use beside::open_again;
 pub(crate) use create::{
     CLAIMS_FILE, Content, end_making, remove_part, remove_region_elsewhere, remove_unfinished,
 };
@@ -77,7 +79,12 @@ pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
     options.check_place(path)?;
     // Once and for all: a verification of the open database looks the region up again.
     let options = &options.with_absolute_path()?;
-    let (locked, found) = enter(path, options, (how, options.making))?;
+    let (locked, found) = match enter(path, options, (how, options.making)) {
+        Err(busy) if how == OpenHow::ReadOnly && busy.kind() == ErrorKind::Busy => {
+            return beside::open((path, options), &busy, started);
+        }
+        entered => entered?,
+    };
     if found != Presence::Database {
         let making = (options, options.making.unwrap_or_default());
         create_with(&locked.files, path, making, &found, |_| Ok(Content::default()))?;
@@ -146,6 +153,9 @@ pub struct OpenStats {
     pub groups_accepted: u64,
     /// Edits of the journal that were replayed, its checkpoint included.
     pub journal_edits: u64,
+    /// Whether another process may write meanwhile: all that is read is as of the opening, at the
+    /// commit `commit.visible`.
+    pub beside_writer: bool,
 }
 
 /// A database whose directory this process has locked.
@@ -168,11 +178,17 @@ impl LockedDatabase {
             remove_marker(&*self.files, path)?;
         }
         let (files, read_only) = (self.files, how == OpenHow::ReadOnly);
-        let clock = || options.clock_of_records();
-        let events = Events::new((options.on_event.clone(), options.slow_operation), clock);
-        let options = &Options { events, ..options.clone() };
-        Instance::start(Opening { files, path, options, read_only }.run(started)?, self.lock)
+        let options = &with_events(options);
+        let opening = Opening { files, path, options, read_only, beside: None };
+        Instance::start(opening.run(started)?, self.lock)
     }
+}
+
+/// The same options, with events of an instance of its own.
+fn with_events(options: &Options) -> Options {
+    let clock = || options.clock_of_records();
+    let events = Events::new((options.on_event.clone(), options.slow_operation), clock);
+    Options { events, ..options.clone() }
 }
 
 /// One opening of an existing database.
@@ -181,33 +197,37 @@ pub(crate) struct Opening<'a> {
     pub(crate) path: &'a Path,
     pub(crate) options: &'a Options,
     pub(crate) read_only: bool,
+    /// What this process is beside one that writes, if that is so.
+    pub(crate) beside: Option<&'a ReaderRegistration>,
 }
 
 impl Opening<'_> {
     fn run(&self, started: Instant) -> Result<Engine> {
-        let Loaded { region, mut superblock, mut floor, .. } = self.load()?;
-        let set = self.journal(&region, (&superblock, &floor))?;
-        let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
+        let words = self.load()?;
+        let set = self.journal(&words.region, (&words.superblock, &words.floor))?;
+        // What an edit says was durable lies in zones that are in the index by then.
+        let mut fixed = if self.beside.is_some() { self.load()? } else { words.clone() };
+        fixed.floor = words.floor;
+        let (zones, scans, leaks) = ZonePool::open(&fixed.region, fixed.superblock.geometry)?;
         seed_salts(self.options, &zones);
-        let streams = StreamPool::scan(&region)?;
+        let streams = StreamPool::scan(&fixed.region)?;
         let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
-        let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
+        let gidx = streams.iter().map(|s| Gidx::load(&words.region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
-        let found = self.find_index(&region, &superblock)?;
+        let found = self.find_index(&fixed.region, &fixed.superblock)?;
         let rebuilt = time::now();
         let mut recovered = recover(&Evidence {
-            region: &region,
-            geometry: superblock.geometry,
-            floor,
-            durable: set.durable(),
-            incarnations: &superblock.incarnations,
             merged: found.forest.as_ref().map_or(0, Forest::merged),
-            scans: &scans,
-            gidx: &gidx,
             threads: self.threads(),
             progress: &|done, total| self.progress("scan", done, total),
             check_payloads: self.check_payloads(),
+            is_written: self.beside.is_some(),
+            ..fixed.evidence((&scans, &gidx), set.durable())
         })?;
+        if let Some(beside) = self.beside {
+            self.settle(beside, (&fixed.region, &words.superblock), &set, &mut recovered)?;
+        }
+        let Loaded { region, mut superblock, mut floor, .. } = fixed;
         if !self.read_only {
             // The journal was made durable as far as it was found.
             let JournalFloor { epoch, number } = set.floor();
@@ -232,20 +252,13 @@ impl Opening<'_> {
         let start = Start { last, incarnation, floor, streams, gidx, cleaner, feeds };
         let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
         engine.index_note = index_note;
+        engine.opened.beside_writer = self.beside.is_some();
         engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
         engine.recovered = recovered.last;
         engine.opened.groups_accepted = recovered.above_floor;
-        engine.opened.records_read = recovered.records_read();
+        engine.opened.records_read = records_read(&recovered);
         engine.shared.committer.counts.appended.store(found, Ordering::Relaxed);
-        let region = Arc::clone(&engine.shared.region);
-        let own = OwnRecords::find(&region, &recovered, &engine.set)?;
-        catch_up(&engine, &recovered, &own)?;
-        engine.opened.records_rebuilt =
-            rebuild::index(&engine, &recovered, self.threads(), &|done, total| {
-                self.progress("rebuild", done, total);
-            })?;
-        engine.scheduler.adopt_index(recovered.last)?;
-        own.restore(&engine)?;
+        engine.opened.records_rebuilt = self.index(&engine, &recovered)?;
         engine.opened.rebuild_ms = time::since(rebuilt).as_secs_f64() * 1e3;
         self.finish(&engine)?;
         engine.opened.journal_edits = engine.set.replayed();
@@ -253,13 +266,27 @@ impl Opening<'_> {
         Ok(engine)
     }
 
+    /// Steps 5 to 7, of records: how many were indexed.
+    fn index(&self, engine: &Engine, recovered: &Recovered) -> Result<u64> {
+        let region = Arc::clone(&engine.shared.region);
+        let own = OwnRecords::find(&region, recovered, &engine.set)?;
+        catch_up(engine, recovered, &own)?;
+        let progress = |done, total| self.progress("rebuild", done, total);
+        let records = rebuild::index(engine, recovered, self.threads(), &progress)?;
+        engine.scheduler.adopt_index(recovered.last)?;
+        own.restore(engine)?;
+        Ok(records)
+    }
+
     /// Releases what is dead, and sets what may be changed later.
     fn finish(&self, engine: &Engine) -> Result<()> {
         if !self.read_only {
             let dead = engine.shared.zones.dead(engine.ctx.sync_floor()?);
             let dead = engine.shared.committer.releasable(dead);
-            engine.shared.committer.release(&dead)?;
-            engine.transactions.prepared.released(&engine.shared.zones, &dead);
+            let may_go = || engine.set.store().readers().have_opened(&mut None);
+            if engine.shared.committer.release(&dead, may_go)? > 0 {
+                engine.transactions.prepared.released(&engine.shared.zones, &dead);
+            }
         }
         jobs::keep_reserves(&engine.ctx);
         if !self.read_only {
@@ -284,6 +311,12 @@ impl Opening<'_> {
             progress(OpenProgress { phase, done, total });
         }
     }
+}
+
+/// How many records were looked at.
+fn records_read(recovered: &Recovered) -> u64 {
+    let entries = recovered.zones.iter().flat_map(|(_, accepted)| accepted);
+    entries.filter(|entry| !entry.is_merged).map(|entry| entry.records).sum()
 }
 
 /// Tells zones what was found in them.

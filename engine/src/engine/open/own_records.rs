@@ -140,17 +140,40 @@ pub(crate) fn lost_runs(
     recovered: &Recovered,
     set: &VersionSet,
 ) -> Result<Vec<Damage>> {
+    let lacking = runs_without_edit(region, recovered, set, false)?;
+    Ok(lacking.into_iter().filter_map(|(run, lsn)| set.lost_run(run, lsn)).collect())
+}
+
+/// The first commit or prepare whose run the journal does not know of, since it was read before the
+/// zones, and another process writes. `None` if it knows of all.
+pub(super) fn unknown_runs(
+    region: &Region,
+    recovered: &Recovered,
+    set: &VersionSet,
+) -> Result<Option<Lsn>> {
+    // A prepare that has its verdict too: without what follows it, it has none.
+    let lacking = runs_without_edit(region, recovered, set, true)?;
+    Ok(lacking.into_iter().map(|(_, lsn)| lsn).filter(|lsn| *lsn > set.durable()).min())
+}
+
+/// Runs of commits and of prepares, those with a verdict or not, that are not pending, with their
+/// LSNs.
+fn runs_without_edit(
+    region: &Region,
+    recovered: &Recovered,
+    set: &VersionSet,
+    with_verdict: bool,
+) -> Result<Vec<(u64, Lsn)>> {
     let own = OwnRecords::find(region, recovered, set)?;
     let committed = own.news.iter().filter_map(|(lsn, news)| match news {
         News::Run(run) => Some((*run, *lsn)),
         News::Event(_) => None,
     });
-    let is_open = |found: &&FoundPrepare<'_>| !own.verdicts.contains_key(&found.place.lsn);
-    let prepares = own.prepares.iter().filter(is_open);
+    let has_verdict = |found: &FoundPrepare<'_>| own.verdicts.contains_key(&found.place.lsn);
+    let prepares = own.prepares.iter().filter(|found| with_verdict || !has_verdict(found));
     let prepared = prepares.flat_map(|it| it.runs.iter().map(|run| (*run, it.place.lsn)));
     let lacks = |(run, _): &(u64, Lsn)| set.pending_run(*run).is_none();
-    let lacking = committed.chain(prepared).filter(lacks);
-    Ok(lacking.filter_map(|(run, lsn)| set.lost_run(run, lsn)).collect())
+    Ok(committed.chain(prepared).filter(lacks).collect())
 }
 
 /// The prepare in a sub-entry.

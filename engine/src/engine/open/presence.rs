@@ -23,7 +23,10 @@ use crate::base::error::{Damage, Error, ErrorKind, Mismatch, Result};
 use crate::base::options::{Failpoint, Making, Options, Storage};
 use crate::base::record::{Reader, checksum, put_bytes, put_u32};
 use crate::engine::OpenHow;
-use crate::os::{Access, Directory, DirectoryLock, Files, RealFiles, bytes_of_path, path_of_bytes};
+use crate::os::{
+    Access, Directory, DirectoryLock, Files, RealFiles, bytes_of_path, is_reader_name,
+    path_of_bytes,
+};
 use crate::storage::is_extent_file_name;
 use crate::version::{Manifest, is_journal_name};
 
@@ -105,7 +108,7 @@ pub(super) fn look(files: &Arc<dyn Files>, path: &Path, options: &Options) -> Re
         Err(e) if e.kind() == NotFound => return Ok(Presence::Missing),
         Err(e) => return Err(Error::io("list", path, e)),
     };
-    names.retain(|name| name != "LOCK" && !is_of_volume(name));
+    names.retain(|name| name != "LOCK" && !is_reader_name(name) && !is_of_volume(name));
     if names.iter().any(|name| name == MARKER) {
         names.retain(|name| name != MARKER);
         let marker = Marker::read(&**files, path)?;
@@ -382,6 +385,12 @@ pub(crate) fn has_file(files: &dyn Files, path: &Path) -> Result<bool> {
     }
 }
 
+/// A path through links too, whose names say nothing. One in memory is a name alone.
+pub(super) fn real_path(files: &dyn Files, given: &Path) -> PathBuf {
+    let canonical = || std::fs::canonicalize(given).or_else(|_| std::path::absolute(given));
+    files.real().and_then(|_| canonical().ok()).unwrap_or_else(|| given.to_path_buf())
+}
+
 /// Fails where the databases of a node lie, for all but the node and its promotion. The node would
 /// go on from there, and show and promote what no writer has committed. It removes what it has not
 /// made. One that was promoted is a writer's.
@@ -390,9 +399,7 @@ pub(super) fn check_not_of_node(given: &Path, options: &Options, how: OpenHow) -
         return Ok(());
     }
     let files = files_of(options);
-    // Through links too, whose names say nothing. A path in memory is a name alone.
-    let canonical = || std::fs::canonicalize(given).or_else(|_| std::path::absolute(given));
-    let path = files.real().and_then(|_| canonical().ok()).unwrap_or_else(|| given.to_path_buf());
+    let path = real_path(&*files, given);
     let name = path.file_name().and_then(|name| name.to_str());
     let (Some(directory), Some(_)) = (path.parent(), name.and_then(node_number)) else {
         return Ok(());

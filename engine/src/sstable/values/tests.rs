@@ -132,7 +132,7 @@ fn large_values_lie_apart_and_are_read_where_they_are() {
         let again = Extent::open(meta.clone(), Arc::clone(&store));
         assert_eq!(check(&again), []);
         assert_eq!(read(&again, 4).unwrap().unwrap(), value(4));
-        extent.installed();
+        extent.installed(1);
     }
 }
 
@@ -141,7 +141,7 @@ fn a_flip_of_any_byte_is_found_and_never_served() {
     let (files, store) = sim_store();
     let plan = Plan::new(&store, Compression::Lz4);
     let extent = write(1, &rows(5), ValueExtents::new(), &plan);
-    extent.installed();
+    extent.installed(1);
     for one in &*extent.meta().values {
         let at = one.of.location;
         for i in 0..u64::from(at.len) {
@@ -226,14 +226,14 @@ fn space_is_the_journals_as_long_as_it_names_an_extent_that_lists_it() {
     let two = write(3, &entries_of(&one), values_of([&one]), &plan);
     let (metas, values) = ([one.meta().clone(), two.meta().clone()], one.values().len() as u64);
     assert_eq!(metas[0].values, metas[1].values);
-    one.installed();
+    one.installed(1);
     drop((one, two));
     assert_eq!(taken(), (1 + values) * 16 * 1024, "a unit for each: the journal has them");
 
     let mut known = ValueExtents::new();
     let one = Extent::open_among(metas[0].clone(), Arc::clone(&store), &mut known);
     let two = write(3, &entries_of(&one), std::mem::take(&mut known), &plan);
-    two.installed();
+    two.installed(1);
     one.mark_obsolete();
     drop(one);
     assert_eq!(taken(), (1 + values) * 16 * 1024, "the other one lists them");
@@ -303,7 +303,7 @@ fn of_value_extents_with_one_id_each_extent_is_salvaged_with_its_own() {
         write(3, &rows(20)[15..], ValueExtents::new(), &Plan { next: Cell::new(500), ..plan() });
     assert_eq!(dead.meta().values[0].of.id, live.meta().values[0].of.id);
     for extent in [&dead, &live, &alone] {
-        extent.installed();
+        extent.installed(1);
     }
     let wanted = [(1, rows(12)), (2, other_rows(12)), (3, rows(20)[15..].to_vec())];
     assert!(salvaged(&store) == wanted.map(|(id, rows)| (id, rows, 0)));
@@ -344,7 +344,7 @@ fn a_damaged_value_does_not_decide_between_value_extents_of_one_id() {
     let one = write(1, &rows(12), ValueExtents::new(), &plan());
     let other = write(2, &others, ValueExtents::new(), &plan());
     for extent in [&one, &other] {
-        extent.installed();
+        extent.installed(1);
     }
     let values = *one.values()[0].meta();
     assert_eq!(values.id, other.values()[0].meta().id);
@@ -362,7 +362,7 @@ fn a_damaged_value_does_not_decide_between_value_extents_of_one_id() {
 fn a_damaged_header_of_a_value_costs_one_value() {
     let (_, store) = sim_store();
     let one = write(1, &rows(40), ValueExtents::new(), &Plan::new(&store, Compression::None));
-    one.installed();
+    one.installed(1);
     for values in one.values().iter() {
         let mut bytes = values.read_whole().unwrap();
         // The length of the first value.
@@ -390,11 +390,11 @@ fn damaged_values_at_the_head_cost_no_others() {
             let kept = entries_of(&one)[..150].to_vec();
             let whole = one;
             one = write(2, &kept, values_of([&whole]), &plan());
-            whole.installed();
+            whole.installed(1);
             let at = whole.meta().location;
             store.write(&at, &vec![0; at.len as usize]).unwrap();
         }
-        one.installed();
+        one.installed(1);
         let [values] = one.values() else { panic!("one value extent") };
         let mut bytes = values.read_whole().unwrap();
         let mut at = 0;
@@ -424,7 +424,7 @@ fn what_dead_extents_refer_to_uses_no_search_up() {
     // It refers to all values but the last ones, in the order of keys.
     let kept = entries_of(&whole)[..150].to_vec();
     let live = write(3, &kept, values_of([&whole]), &plan());
-    [&dead, &whole, &live].iter().for_each(|extent| extent.installed());
+    [&dead, &whole, &live].iter().for_each(|extent| extent.installed(1));
     let gone = dead.values()[0].meta().location;
     assert_eq!(dead.values()[0].meta().id, whole.values()[0].meta().id);
     store.write(&gone, &vec![0; gone.len as usize]).unwrap();
@@ -448,7 +448,7 @@ fn values_of_a_dead_extent_do_not_hide_those_behind_them() {
     let dead = write(1, &rows(12), ValueExtents::new(), &plan());
     let live = write(2, &other_rows(12), ValueExtents::new(), &plan());
     for extent in [&dead, &live] {
-        extent.installed();
+        extent.installed(1);
     }
     for values in dead.values().iter() {
         let location = values.meta().location;
@@ -468,7 +468,7 @@ fn extents_are_found_beside_sectors_that_cannot_be_read() {
     let (files, store) = sim_store();
     let plan = Plan::new(&store, Compression::None);
     let extents = [1, 2, 3].map(|id| write(id, &rows(12), ValueExtents::new(), &plan));
-    extents.iter().for_each(|extent| extent.installed());
+    extents.iter().for_each(|extent| extent.installed(1));
     let bad = extents[1].meta().location;
     let end = bad.offset + u64::from(bad.len);
     files.make_unreadable(&store.path(bad.file), end - 1..end);

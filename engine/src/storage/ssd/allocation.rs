@@ -66,6 +66,8 @@ pub(super) struct Allocation {
     pub(super) taken_units: u64,
     /// Of those that are free.
     pub(super) reserved_units: u64,
+    /// Readers from before the opening. What they show may lie in found ranges.
+    pub(super) shown_to: Vec<String>,
 }
 
 /// A range without space, where extents could be.
@@ -127,12 +129,15 @@ impl Allocation {
     /// Ranges of at least `units` that may become free, `most` of each or little more, the found
     /// ones first: they have space more often.
     pub(super) fn gaps(&self, units: u64, most: u64) -> impl Iterator<Item = Gap> {
-        let all = self.ranges(units, |file| &file.found);
-        all.chain(self.ranges(units, |file| &file.holes)).map(move |gap| {
-            // What would be left is too short for most extents.
-            let len = if gap.units < most + PIECE { gap.units } else { most.max(units) };
-            Gap { units: len, ..gap }
-        })
+        let found = self.ranges(units, |file| &file.found);
+        found
+            .filter(|_| self.shown_to.is_empty())
+            .chain(self.ranges(units, |file| &file.holes))
+            .map(move |gap| {
+                // What would be left is too short for most extents.
+                let len = if gap.units < most + PIECE { gap.units } else { most.max(units) };
+                Gap { units: len, ..gap }
+            })
     }
 
     /// The file system has found space for a gap.

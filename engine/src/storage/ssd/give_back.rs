@@ -106,7 +106,7 @@ impl ExtentStore {
             kept -= stays;
         }
         // What is lacking may be in ranges that have not been asked for.
-        if kept == 0 || allocation.taken_units == 0 {
+        if (kept == 0 || allocation.taken_units == 0) && self.may_use_found(allocation) {
             ranges.extend(allocation.ranges(1, |file| &file.found));
         }
         ranges.retain(|gap| gap.units > 0);
@@ -141,6 +141,9 @@ impl ExtentStore {
     /// steps, and removes empty files; the bytes of those that had space.
     fn shrink(&self, allocation: &mut Allocation, mut spare: u64, step: u64) -> Result<u64> {
         let mut returned = 0;
+        if !self.may_use_found(allocation) {
+            return Ok(0);
+        }
         let numbers: Vec<u32> = allocation.files.keys().rev().copied().collect();
         let greatest = numbers.first().copied();
         for number in numbers {

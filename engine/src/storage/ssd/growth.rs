@@ -79,6 +79,7 @@ impl ExtentStore {
     /// at least `units`. Whether there is such a range.
     fn fill_gap(&self, allocation: &mut Allocation, units: u64, most: u64) -> Result<bool> {
         let mut full = None;
+        self.may_use_found(allocation);
         let gaps: Vec<Gap> = allocation.gaps(units, most).take(MOST_GAPS).collect();
         for mut gap in gaps {
             loop {

@@ -1,0 +1,149 @@
+//! Opening to read, beside a process that writes. `docs/internals/readers.md` says why what is read
+//! is a state that a power cut may leave, and what the writer keeps for it.
+//!
+//! The order: a name in the directory; the words; the journal; the fixed parts again, and zones; a
+//! sync of what was read; the look whether all of that counts. Where it does not, or something does
+//! not check out that the writer may just have changed, all begins anew.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::create::CLAIMS_FILE;
+use super::own_records::unknown_runs;
+use super::presence::{self, NODE, Presence, has_file, real_path};
+use super::{Engine, Instance, Opening, files_of, media, with_events};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::{Mode, Options};
+use crate::commit::Recovered;
+use crate::os::{DirectoryLock, Files, OpenHow, ReaderRegistration, RealFiles, time};
+use crate::pm::{Region, Superblock};
+use crate::version::VersionSet;
+
+/// So often an opening begins anew.
+const TRIES: u32 = 5;
+
+/// Opens the database in `path`, which another process has open to write, as `busy` says.
+pub(super) fn open(
+    (path, options): (&Path, &Options),
+    busy: &Error,
+    started: Instant,
+) -> Result<Arc<Instance>> {
+    let files = files_of(options);
+    files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
+    open_in(&files, (path, options), busy, started)
+}
+
+/// Opens it once more for a reader beside a writer, in the directory that this has open. Unlike a
+/// first opening it never takes the lock of the directory: the next writer would be refused.
+pub(crate) fn open_again(engine: &Engine) -> Result<Arc<Instance>> {
+    let (path, files) = (&*engine.path, engine.set.store().files());
+    let message = format!("another process may have {} open; close it there first", path.display());
+    let busy = Error::new(ErrorKind::Busy, message);
+    open_in(files, (path, &engine.options), &busy, time::now())
+}
+
+fn open_in(
+    files: &Arc<dyn Files>,
+    (path, options): (&Path, &Options),
+    busy: &Error,
+    started: Instant,
+) -> Result<Arc<Instance>> {
+    let refused = |why: &str| {
+        let message =
+            format!("{busy}, or read a backup; beside that process it cannot be read: {why}");
+        Err(Error::new(ErrorKind::Busy, message))
+    };
+    if let Some(why) = refusal(files, path, options)? {
+        return refused(why);
+    }
+    let Some(real) = files.real() else { return refused("its files are in memory") };
+    let mut tries = 1..TRIES;
+    loop {
+        let registration = match ReaderRegistration::begin(real, path) {
+            Ok(registration) => registration,
+            Err(e) => return refused(&format!("a reader makes a file there, and {e}")),
+        };
+        let options = &with_events(options);
+        let (files, beside) = (Arc::clone(files), Some(&registration));
+        let opened = Opening { files, path, options, read_only: true, beside }.run(started);
+        match opened {
+            Ok(engine) => return Instance::start(engine, DirectoryLock::other(registration)),
+            Err(error) if tries.next().is_none() => return Err(in_doubt(error)),
+            // The next try begins with a look at all that is there then.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Damage that each try found may be what the writer changed meanwhile.
+fn in_doubt(error: Error) -> Error {
+    if error.kind() != ErrorKind::Corrupt {
+        return error;
+    }
+    let message = format!(
+        "what was read beside a process that writes did not check out, {TRIES} times: try again, \
+         or verify the database once it is closed there; the last time: {error}"
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// Why a database cannot be read beside a process that writes to it.
+fn refusal(files: &Arc<dyn Files>, path: &Path, options: &Options) -> Result<Option<&'static str>> {
+    let is_link = |real: &RealFiles| real.read_link(&media::path(path, options)).is_ok();
+    let is_shared = || -> Result<bool> {
+        let node = real_path(&**files, path).parent().map(|of| of.join(NODE));
+        let is_of_node = node.map_or(Ok(false), |node| has_file(&**files, &node))?;
+        let has_claims = has_file(&**files, &path.join(CLAIMS_FILE))?;
+        Ok(is_of_node || has_claims || options.object_store.is_some())
+    };
+    Ok(match files.real() {
+        None => Some("its files are in memory"),
+        Some(real) if !matches!(options.mode, Mode::File) || is_link(real) => {
+            Some("its region is mapped memory, which is so in the modes dax and emulated")
+        }
+        _ if is_shared()? => Some("it has an object store, or is of a shared database"),
+        _ if presence::look(files, path, options)? != Presence::Database => {
+            Some("it is not whole yet")
+        }
+        _ => None,
+    })
+}
+
+impl Opening<'_> {
+    /// What was read beside a writer counts from now on: it is durable, no other opening began
+    /// meanwhile, and the writer has kept all of it.
+    pub(super) fn settle(
+        &self,
+        registration: &ReaderRegistration,
+        (region, superblock): (&Region, &Superblock),
+        set: &VersionSet,
+        recovered: &mut Recovered,
+    ) -> Result<()> {
+        if let Some(first) = unknown_runs(region, recovered, set)? {
+            debug_assert!(first <= recovered.last, "it was found");
+            recovered.last = first - 1;
+            for (_, accepted) in &mut recovered.zones {
+                accepted.retain(|entry| entry.lsn < first);
+            }
+        }
+        let path = region.path();
+        let file = self.files.open(path, OpenHow::TO_SYNC);
+        file.and_then(|file| file.sync()).map_err(|e| Error::io("sync", path, e))?;
+        set.sync_found()?;
+        let now = media::peek(&self.files, path, self.options)?;
+        let is_same =
+            now.is_some_and(|now| now.incarnations.current == superblock.incarnations.current);
+        let shows = registration.shows(set.floor().number);
+        let counts = shows.map_err(|e| Error::io("register as a reader in", self.path, e))?;
+        if is_same && counts {
+            return Ok(());
+        }
+        let message = format!(
+            "the process that writes to {} went on without this reader, which took too long to \
+             open it, or another opening to write began; try again",
+            self.path.display()
+        );
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+}
