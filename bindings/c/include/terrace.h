@@ -1063,14 +1063,26 @@ struct terrace_database *terrace_open_existing(const char *path,
                                                struct terrace_error **error);
 
 /**
- * Opens an existing database to read. Several processes may do so at once, while none has it open
- * to write. As terrace_open.
+ * Opens an existing database to read. Several processes may do so at once, in `file` mode also
+ * beside the one that has it open to write: it shows what was committed then, and
+ * terrace_database_refresh what is committed later. As terrace_open.
  *
  * Errors: TERRACE_MISSING_DATABASE when there is none; otherwise as terrace_open.
  */
 struct terrace_database *terrace_open_read_only(const char *path,
                                                 const struct terrace_options *options,
                                                 struct terrace_error **error);
+
+/**
+ * Opens a database once more that is open to read beside a process that writes: the new handle
+ * shows what is committed by now. The old one goes on showing what it showed, and keeps disk space
+ * until it is freed. Of any other database it is one more handle. NULL after an error. Free it
+ * with terrace_database_free.
+ *
+ * Errors: as terrace_open_read_only; TERRACE_CLOSED.
+ */
+struct terrace_database *terrace_database_refresh(const struct terrace_database *database,
+                                                  struct terrace_error **error);
 
 /**
  * Closes a database. From then on calls through handles of it fail with TERRACE_CLOSED.

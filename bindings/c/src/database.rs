@@ -105,8 +105,9 @@ pub extern "C" fn terrace_open_existing(
     open(options, error, |options| Ok(options.open_existing(path.path("path")?)?))
 }
 
-/// Opens an existing database to read. Several processes may do so at once, while none has it open
-/// to write. As terrace_open.
+/// Opens an existing database to read. Several processes may do so at once, in `file` mode also
+/// beside the one that has it open to write: it shows what was committed then, and
+/// terrace_database_refresh what is committed later. As terrace_open.
 ///
 /// Errors: TERRACE_MISSING_DATABASE when there is none; otherwise as terrace_open.
 #[unsafe(no_mangle)]
@@ -116,6 +117,20 @@ pub extern "C" fn terrace_open_read_only(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Database>> {
     open(options, error, |options| Ok(options.open_read_only(path.path("path")?)?))
+}
+
+/// Opens a database once more that is open to read beside a process that writes: the new handle
+/// shows what is committed by now. The old one goes on showing what it showed, and keeps disk space
+/// until it is freed. Of any other database it is one more handle. NULL after an error. Free it
+/// with terrace_database_free.
+///
+/// Errors: as terrace_open_read_only; TERRACE_CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_refresh(
+    database: Option<&Database>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Database>> {
+    guard::made(error, || Ok(Database(need(database, "database")?.0.refresh()?)))
 }
 
 pub(crate) fn open(

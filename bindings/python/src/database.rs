@@ -65,6 +65,14 @@ impl Database {
         self.db.path()
     }
 
+    /// Opens a database once more that is open read-only beside a process that writes: what comes
+    /// back shows what is committed by now. This one goes on showing what it showed, and keeps disk
+    /// space until it is closed. Of any other database it is one more handle.
+    fn refresh(&self, py: Python<'_>) -> PyResult<Database> {
+        let db = self.db.clone();
+        Ok(Database::new(watched(py, move || db.refresh(), || Ok(()))?, self.create_tables))
+    }
+
     fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
         match self.create_tables {
             true => self.table(py, name, None),

@@ -11,10 +11,12 @@ use crate::{json, options};
 
 /// Opens the database in a directory, and creates one where the directory is missing or empty.
 ///
-/// With `must_exist` it creates none. With `read_only` nothing on disk is changed, and several
-/// processes may do so at once while none has it open to write. With `create_tables=False`, and
-/// read-only, `db["name"]` creates no table. `option_names()["database"]` has the options: sizes
-/// are numbers of bytes or text such as `"256MiB"`.
+/// With `must_exist` it creates none. With `read_only` no data on disk is changed, and several
+/// processes may do so at once, in `file` mode also beside the one that has it open to write: it
+/// shows what was committed then, and `db.refresh()` what is committed later. With
+/// `create_tables=False`, and read-only, `db["name"]` creates no table.
+/// `option_names()["database"]` has the options: sizes are numbers of bytes or text such as
+/// `"256MiB"`.
 ///
 /// Raises `ExistsError` for other files in the directory; `MissingDatabaseError`; `InvalidError`
 /// for options out of bounds; `BusyError` when another process has it open; `FullError`;
@@ -53,8 +55,8 @@ pub(crate) fn create(
     Ok(Database::new(watched(py, move || options.create(path), || Ok(()))?, create_tables))
 }
 
-/// Checks the database in a directory, which must not be open to write, with the options of
-/// `open`. Damage is no exception but in the report.
+/// Checks the database in a directory with the options of `open`; beside a process that writes, as
+/// `open` with `read_only` shows it. Damage is no exception but in the report.
 ///
 /// `pm_path` and `object_store` name the region and the store where the database has them
 /// elsewhere.

@@ -215,6 +215,21 @@ def test_options_take_what_python_has(path: Path) -> None:
         db["new"]
 
 
+def test_a_reader_beside_a_writer(path: Path) -> None:
+    with terrace.open(path, pm_size="4MiB") as db:
+        db["t"][b"a"] = b"1"
+        with terrace.open(path, read_only=True) as reader:
+            db["t"][b"a"] = b"2"
+            with reader.refresh() as later:
+                assert (reader["t"][b"a"], later["t"][b"a"]) == (b"1", b"2")
+                assert later.stats()["open"]["beside_writer"]
+            report = terrace.verify(path)
+            assert report["damages"] == [] and report["commit"]
+            assert db.stats()["disk"]["readers"] == 1
+        with pytest.raises(terrace.ClosedError):
+            reader.refresh()
+
+
 def test_a_database_in_memory_leaves_nothing(path: Path) -> None:
     with terrace.open(path, in_memory="64MiB", pm_size="4MiB") as db:
         db["t"][b"a"] = b"1"

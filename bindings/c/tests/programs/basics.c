@@ -36,6 +36,36 @@ static void opening(void) {
     terrace_error_free(error);
 }
 
+static void beside_a_writer(void) {
+    terrace_error *error = NULL;
+    terrace_options *options = small_options();
+    terrace_database *writer = terrace_create(path_of("written"), options, &error);
+    HANDLE(writer);
+    terrace_table *written = terrace_database_table(writer, "t", &error);
+    HANDLE(written);
+    OK(terrace_table_put(written, "k", 1, "v", 1, TERRACE_DURABLE, &error));
+    terrace_database *reader = terrace_open_read_only(path_of("written"), options, &error);
+    HANDLE(reader);
+    terrace_table *table = terrace_database_existing_table(reader, "t", &error);
+    HANDLE(table);
+    OK(terrace_table_put(written, "k", 1, "w", 1, TERRACE_DURABLE, &error));
+    terrace_database *later = terrace_database_refresh(reader, &error);
+    HANDLE(later);
+    CHECK(has(table, "k", "v"));
+    terrace_table_free(table);
+    table = terrace_database_existing_table(later, "t", &error);
+    HANDLE(table);
+    CHECK(has(table, "k", "w"));
+    terrace_table_free(table);
+    close_and_free(later);
+    close_and_free(reader);
+    NO_HANDLE(TERRACE_INVALID, terrace_database_refresh(NULL, &error));
+    terrace_table_free(written);
+    close_and_free(writer);
+    terrace_options_free(options);
+    terrace_error_free(error);
+}
+
 static void options_by_name(void) {
     terrace_error *error = NULL;
     terrace_options *options = terrace_options_new();
@@ -301,6 +331,7 @@ int main(int count, char **arguments) {
     begin_test(count, arguments);
     versions();
     opening();
+    beside_a_writer();
     options_by_name();
     values();
     terrace_database *database = open_small("basics");
