@@ -77,7 +77,19 @@ impl Session {
 
     /// Opens the database to read. It has to be there.
     pub(crate) fn read(&self) -> Result<Database, Failure> {
-        self.open(|options, path| options.open_read_only(path))
+        let database = self.open(|options, path| options.open_read_only(path))?;
+        let stats = database.stats();
+        self.say_commit(stats.open.beside_writer.then_some(stats.commit.visible));
+        Ok(database)
+    }
+
+    /// Says what is read beside a process that writes.
+    pub(crate) fn say_commit(&self, commit: Option<u64>) {
+        if let Some(commit) = commit {
+            let db = self.db.display();
+            let remark = format!("as of commit {commit}: another process may write to {db}");
+            self.output.remark(&remark);
+        }
     }
 
     /// Opens the database to write; makes it if it is not there.

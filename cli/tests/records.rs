@@ -33,6 +33,55 @@ fn what_is_put_is_got_until_deleted() {
     bench.run(["get", "-t", "words", "a"]).fails(1);
 }
 
+/// Not a test of its own: a process that writes, until its input ends.
+#[test]
+fn child_that_writes() {
+    let Ok(path) = std::env::var("TERRACE_CHILD_DIRECTORY") else { return };
+    let db = terrace::Database::open(path).unwrap();
+    let words = db.table("words").unwrap();
+    for n in 0u64.. {
+        words.put("last", n.to_string()).unwrap();
+        if n == 100 {
+            eprintln!("it writes");
+        }
+    }
+}
+
+/// A service has the database open, and goes on writing. Each command says once as of when it is.
+#[test]
+fn commands_that_read_work_beside_a_writer() {
+    let bench = bench_with(&[("a", "one"), ("b", "two")]);
+    let mut writer = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["child_that_writes", "--exact", "--nocapture"])
+        .env("TERRACE_CHILD_DIRECTORY", bench.db())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(writer.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!({ told }.any(|line| line == "it writes"));
+    let reads = |arguments: &[&str]| {
+        let ran = bench.run(arguments);
+        let said = ran.err.matches("as of commit ").count();
+        assert_eq!(said, 1, "{arguments:?} says {}", ran.err);
+        ran.good()
+    };
+    assert_eq!(reads(&["get", "-t", "words", "a"]), "one\n");
+    let first: u64 = reads(&["get", "-t", "words", "last"]).trim().parse().unwrap();
+    assert!(reads(&["scan", "-t", "words"]).starts_with("a\tone\nb\ttwo\nlast\t"));
+    assert!(reads(&["stats"]).contains("beside writer"));
+    assert!(reads(&["metrics"]).contains("terrace_commit_visible_lsn"));
+    assert!(reads(&["verify"]).contains("all sound"));
+    reads(&["backup", &bench.path().join("set").display().to_string()]);
+    let last: u64 = reads(&["get", "-t", "words", "last"]).trim().parse().unwrap();
+    assert!(last > first && first >= 100, "{first}, then {last}");
+    assert!(bench.run(["put", "-t", "words", "a", "four"]).fails(3).contains("is open in process"));
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let names = std::fs::read_dir(bench.db()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!({ names }.all(|name| !name.to_str().unwrap().starts_with("reader-")));
+}
+
 #[test]
 fn a_value_comes_from_standard_input() {
     let bench = Bench::new();

@@ -17,6 +17,7 @@ pub(crate) fn run(session: &mut Session, arguments: &VerifyArguments) -> Result<
     }
     // Without opening it: what is too damaged to be opened can still be verified.
     let report = session.options().verify(session.directory())?;
+    session.say_commit(report.commit);
     print(session, &report)
 }
 
