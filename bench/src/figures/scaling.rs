@@ -3,7 +3,8 @@
 
 use std::path::Path;
 use std::sync::Barrier;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use terrace::{Database, Durability, Isolation, Options, Table, TxnOptions, WriteBatch};
@@ -57,7 +58,62 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
             report.add(name, "terrace", "ratio", costs[1] / costs[0], "");
         }
     }
+    beside_readers(settings, report)
+}
+
+/// Puts a second of a writer alone, and beside ten readers: each opens anew and gets ten rows each
+/// second. They take turns, so that neither has the smaller database.
+fn beside_readers(settings: &Settings, report: &mut Report) -> Result<()> {
+    let name = "readers of other openings: a put";
+    if !settings.wants(name, "terrace") {
+        return Ok(());
+    }
+    let dir = tempfile::tempdir_in(&settings.dir)?;
+    let path = dir.path().join("db");
+    let (_db, table) = open(&path)?;
+    puts(&table)?;
+    let turn = Duration::from_secs(settings.pick(2, 5, 20));
+    for _ in 0..settings.rounds_within(1) {
+        let mut rates = [0.0; 2];
+        for _ in 0..3 {
+            for (rate, readers) in rates.iter_mut().zip([0, 10]) {
+                *rate += puts_beside(readers, (&path, &table), turn)? / 3.0;
+            }
+        }
+        report.add(name, "terrace", "alone", rates[0], "puts/s");
+        report.add(name, "terrace", "beside ten", rates[1], "puts/s");
+        report.add(name, "terrace", "ratio", rates[1] / rates[0], "");
+    }
     Ok(())
+}
+
+fn puts_beside(readers: usize, (path, table): (&Path, &Table), turn: Duration) -> Result<f64> {
+    let ends = AtomicBool::new(false);
+    let read = || -> terrace::Result<()> {
+        let mut db = Options::new().open_read_only(path)?;
+        while !ends.load(Ordering::Relaxed) {
+            db = db.refresh()?;
+            let table = db.existing_table("t")?;
+            (0..10).try_for_each(|n| table.get(key(mixed(n))).map(drop))?;
+            std::thread::park_timeout(Duration::from_secs(1));
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..readers).map(|_| scope.spawn(read)).collect();
+        let (began, mut done, mut written) = (Instant::now(), 0.0, Ok(0.0));
+        while written.is_ok() && began.elapsed() < turn {
+            written = puts(table);
+            done += 20_000.0;
+        }
+        let rate = done / began.elapsed().as_secs_f64();
+        ends.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.thread().unpark();
+            reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
+        }
+        written.map(|_| rate)
+    })
 }
 
 fn open(path: &Path) -> Result<(Database, Table)> {
