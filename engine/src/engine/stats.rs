@@ -11,7 +11,7 @@ use crate::level0::Size;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::pm::{PAGE, Purpose, Spent};
 use crate::table::TableCore;
-use crate::version::{Version, known_as};
+use crate::version::{MAX_LEVELS, Version, known_as};
 
 /// Numbers of an open database. Counters start at its opening.
 #[derive(Clone, Debug)]
@@ -456,6 +456,12 @@ fn levels(version: &Version) -> Vec<LevelStats> {
         stats.range_deletes += level.tombstones();
         stats.bytes += level.bytes();
         stats.answered += version.answers.of(n);
+    }
+    // What sublevels had answered that are empty now counts on.
+    if let Some(first) = levels.first_mut().filter(|first| first.level == 1) {
+        let gone = version.levels.len() as u8 + 1..=MAX_LEVELS;
+        let gone = gone.filter(|n| known_as(*n) == 1);
+        first.answered += gone.map(|n| version.answers.of(n)).sum::<u64>();
     }
     levels
 }

@@ -197,7 +197,6 @@ pub(super) fn drain_out_of_turn(
     size: &DrainSize,
 ) -> Result<Option<OutOfTurn>> {
     let from = time::now();
-    let before = ctx.set.store().bytes_written();
     #[cfg(any(test, feature = "testing"))]
     let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
     let horizon = ctx.shared.snapshots.horizon();
@@ -219,7 +218,6 @@ pub(super) fn drain_out_of_turn(
         install_all(ctx, vec![Box::new(drained)], &horizon, (from, size))?;
     // Compactions have new deletes to serve.
     table.allow_large_jobs();
-    ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
     ctx.shared.pace.report(None);
     ctx.memory.balance();
     Ok(Some(OutOfTurn { interval, level0_bytes: level0 }))
@@ -253,6 +251,7 @@ pub(super) fn install_all(
         level0 += drained.plan.level0_bytes;
         runs += drained.plan.run_bytes;
         added += drained.added();
+        ctx.metrics.drained_bytes.add(AddedExtents::of(&drained.done.edit).bytes);
         ctx.metrics.spilled_extents.add(drained.used_up());
         let info = ctx.options.events.prepare(|| drained.info());
         install_one(ctx, *drained, &versions, horizon);

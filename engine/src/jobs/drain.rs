@@ -142,7 +142,6 @@ impl Drain {
         let floor = ctx.floor_from(first.merged())?;
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
-        let before = ctx.set.store().bytes_written();
         // Taken before any version is looked at, so it holds for all of them.
         let horizon = ctx.shared.snapshots.horizon();
         let mut columns = match next_column(ctx, (first, change), (floor, &horizon), size)? {
@@ -174,7 +173,6 @@ impl Drain {
         }
         debug_assert!(columns.len() <= MOST_TABLES, "an edit is of so many tables at most");
         let drained = install_all(ctx, columns, &horizon, (from, size))?;
-        ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
         *self.last.lock() = Some(time::now());
         ctx.shared.pace.report(None);
         ctx.memory.balance();

@@ -187,8 +187,8 @@ impl<E: Described> Level<E> {
     }
 }
 
-/// How many look-ups each level has answered, over all versions of a table. A count may be lost
-/// where threads meet. Once they are many they are counted by lots, so that threads meet seldom.
+/// How many look-ups each level has answered, over all versions of a table. Once they are many
+/// they are counted by lots, so that threads meet seldom.
 #[derive(Debug, Default)]
 pub(crate) struct Answers([AtomicU64; MAX_LEVELS as usize]);
 
@@ -197,9 +197,9 @@ impl Answers {
         let count = &self.0[level];
         let before = count.load(Ordering::Relaxed);
         if before < MANY {
-            count.store(before + 1, Ordering::Relaxed);
+            count.fetch_add(1, Ordering::Relaxed);
         } else if completes_a_lot() {
-            count.store(before + u64::from(LOT), Ordering::Relaxed);
+            count.fetch_add(u64::from(LOT), Ordering::Relaxed);
         }
     }
 
