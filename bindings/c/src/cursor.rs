@@ -465,6 +465,8 @@ pub extern "C" fn terrace_cursor_set_limit(
         cursor.limit = if rows == 0 { usize::MAX } else { rows };
         if cursor.position == Position::Nowhere {
             cursor.left = cursor.limit;
+            // The first step opens the range with that limit. Its locks are there already.
+            cursor.rows = None;
         }
         Ok(())
     })

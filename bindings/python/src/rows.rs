@@ -130,7 +130,7 @@ impl Rows {
         limit: Option<Limit>,
         part: Part,
     ) -> Rows {
-        let range = if part == Part::Keys { range.keys_only() } else { range };
+        let range = expecting(range, limit, part);
         Rows::new(db, Source::Live(range, Arc::clone(writes)), limit, part)
     }
 
@@ -141,7 +141,7 @@ impl Rows {
         limit: Option<Limit>,
         part: Part,
     ) -> Rows {
-        let range = if part == Part::Keys { range.keys_only() } else { range };
+        let range = expecting(range, limit, part);
         Rows::new(db, Source::OneByOne(range), limit, part)
     }
 
@@ -157,6 +157,12 @@ impl Rows {
         };
         Rows { state: Mutex::new(state), part, _keep: KeepOpen::new(db) }
     }
+}
+
+/// A transaction's range that reads no more than is asked for.
+fn expecting(mut range: terrace::TxnRange, limit: Option<Limit>, part: Part) -> terrace::TxnRange {
+    range.expect_rows(limit.map_or(FIRST_ROWS, |limit| limit.0));
+    if part == Part::Keys { range.keys_only() } else { range }
 }
 
 impl State {

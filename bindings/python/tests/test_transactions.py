@@ -347,6 +347,7 @@ def test_the_keys_of_a_transaction_read_no_values(db: terrace.Database) -> None:
         before = db.stats()["disk"]["read_bytes"]
         assert len(list(txn.keys(table))) == len(list(txn[table])) == 8
         assert len(list(txn.keys(table, lock="for_update"))) == 8
+        assert len(list(txn.keys(table, lock="skip_locked"))) == 8
         assert db.stats()["disk"]["read_bytes"] - before < 100_000
 
 

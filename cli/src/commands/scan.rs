@@ -25,12 +25,13 @@ pub(crate) fn run(session: &mut Session, arguments: &ScanArguments) -> Result<Ou
         }
     };
     let range = if arguments.reverse { range.rev() } else { range };
+    let range = range.limit(arguments.limit.unwrap_or(usize::MAX));
     let records: Box<dyn Iterator<Item = terrace::Result<(_, Option<_>)>>> =
         match arguments.keys_only {
             true => Box::new(range.keys().map(|key| key.map(|key| (key, None)))),
             false => Box::new(range.map(|record| record.map(|(key, value)| (key, Some(value))))),
         };
-    for record in records.take(arguments.limit.unwrap_or(usize::MAX)) {
+    for record in records {
         let (key, value) = record?;
         session.output.record(&key, value.as_deref())?;
         if session.output.reader_is_gone() {

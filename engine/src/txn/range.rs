@@ -18,7 +18,7 @@ use super::state::{Inner, Running};
 use crate::base::error::Result;
 use crate::base::record::Lsn;
 use crate::mvcc::KeyInterval;
-use crate::read::KeyRange;
+use crate::read::{self, KeyRange};
 use crate::table::{Keep, KeyIter, Range, TableReader, ValueIter};
 
 /// A key with its value.
@@ -45,6 +45,8 @@ pub struct TxnRange {
     own_ahead: [WritesAhead; 2],
     /// Whether rows are locked one by one, and left out if another owner has them.
     skip_locked: bool,
+    /// Whether rows come without their values.
+    keys_only: bool,
     /// Whether no other transaction changes what it shows: it shows a snapshot of the transaction,
     /// or its range was locked before its moment.
     is_fixed: bool,
@@ -76,6 +78,7 @@ impl TxnRange {
             ahead: <_>::default(),
             own_ahead: <_>::default(),
             skip_locked,
+            keys_only: false,
             is_fixed: is_fixed && !skip_locked,
             is_reversed: false,
             left: usize::MAX,
@@ -95,13 +98,19 @@ impl TxnRange {
     #[must_use]
     pub fn limit(mut self, rows: usize) -> TxnRange {
         self.left = self.left.min(rows);
-        self.committed.expect_rows(self.left);
+        self.expect_rows(self.left);
         self
+    }
+
+    /// Reads so many rows ahead, as [`Range::expect_rows`] says.
+    #[doc(hidden)]
+    pub fn expect_rows(&mut self, rows: usize) {
+        self.committed.expect_rows(rows);
     }
 
     /// Reads one row ahead, and more once it goes on.
     pub(super) fn by_the_row(mut self) -> TxnRange {
-        self.committed.expect_rows(1);
+        self.expect_rows(1);
         self
     }
 
@@ -143,6 +152,7 @@ impl TxnRange {
     #[doc(hidden)]
     #[must_use]
     pub fn keys_only(mut self) -> TxnRange {
+        self.keys_only = true;
         self.committed = self.committed.keys_only();
         self
     }
@@ -220,7 +230,12 @@ impl TxnRange {
         let (shared, slot) = (&self.inner.shared, &running.tables[self.table].slot);
         let snapshot = running.snapshot.as_deref();
         let _fetched = TableReader { shared, slot, snapshot }.fetch(&[key])?;
-        running.read(&self.inner, self.table, key)
+        if !self.keys_only || running.has_written(&self.inner, self.table, key)? {
+            return running.read(&self.inner, self.table, key);
+        }
+        let core = &running.tables[self.table].pinned.core;
+        let found = shared.read(core, snapshot, |view, at| read::find(view, key, at))?;
+        Ok(found.map(|_| Bytes::new()))
     }
 
     /// The next row from `end`, inside of a call of its transaction.
