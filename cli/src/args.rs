@@ -4,8 +4,10 @@ use std::env::VarError;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use humantime::parse_duration;
 
 use crate::failure::Failure;
 
@@ -161,6 +163,8 @@ pub(crate) enum Command {
     Stats,
     /// Print statistics as Prometheus reads them
     Metrics,
+    /// Draw what a database did in the last hours, also while another process has it open
+    History(HistoryArguments),
     /// Compact a table, or all: drain memory, and merge the levels into one
     Compact(CompactArguments),
     /// Read everything on the medium and check it
@@ -388,6 +392,13 @@ pub(crate) struct DeleteArguments {
     /// Yes, all these keys, or the whole table
     #[arg(long)]
     pub(crate) confirm: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArguments {
+    /// How far back, such as 30m, 2h or 7d; a database keeps one to two days by default
+    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = parse_duration)]
+    pub(crate) since: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -59,6 +59,7 @@ fn run(session: &mut Session, command: Command) -> Result<Outcome, Failure> {
         Command::Prepared(command) => commands::prepared::run(session, &command),
         Command::Stats => commands::stats::run(session),
         Command::Metrics => commands::stats::metrics(session),
+        Command::History(arguments) => commands::history::run(session, &arguments),
         Command::Compact(arguments) => commands::compact::run(session, &arguments),
         Command::Verify(arguments) => commands::verify::run(session, &arguments),
         Command::Backup(arguments) => commands::backups::take(session, &arguments),

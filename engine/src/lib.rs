@@ -217,8 +217,9 @@ pub use base::options::{
     OpenProgress, Options, TableOptions, Tier,
 };
 pub use engine::{
-    CacheStats, CommitStats, Database, DiskStats, LevelStats, ObjectStats, ObjectStoreReport,
-    OpenStats, PaceStats, PersistenceStats, PmStats, ShareStats, Stats, TableRef, TableStats,
+    CacheStats, CommitStats, Database, DiskStats, HistorySample, LevelStats, ObjectStats,
+    ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats, ShareStats, Stats,
+    TableRef, TableStats,
 };
 pub use jobs::manual::CompactionProgress;
 pub use jobs::memory::MemoryStats;

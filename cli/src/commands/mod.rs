@@ -3,6 +3,7 @@
 pub(crate) mod backups;
 pub(crate) mod compact;
 pub(crate) mod dump;
+pub(crate) mod history;
 pub(crate) mod prepared;
 pub(crate) mod records;
 pub(crate) mod salvage;

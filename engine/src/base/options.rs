@@ -387,6 +387,14 @@ declare! {
     slow_operation(threshold: impl Into<Option<Duration>>): Option<Duration> = None
         => threshold.into(), takes TIME_OR_NONE;
 
+    /// How often a sample of all numbers is kept in the database's directory: each ten seconds by
+    /// default, at least a tenth of a second, `None` for never. Samples take 8 MiB at most, in two
+    /// files. That is one to two days by default.
+    /// [`Database::history`](crate::Database::history) reads them, also beside a writer, and after
+    /// a crash.
+    history(interval: impl Into<Option<Duration>>): Option<Duration> = Some(Duration::from_secs(10))
+        => interval.into(), takes TIME_OR_NONE;
+
     @fields
     /// Of one opening, where its parts send events to.
     events: Events = Events::default();

@@ -9,6 +9,7 @@
 mod memory;
 
 use crate::backup::dump_probe as dump;
+use crate::engine::history_probe as history;
 use crate::level0::probe as row_table;
 use crate::replication::log::probe::entry as shared_entry;
 use crate::sstable::probe as extent;
@@ -20,7 +21,7 @@ use crate::version::{manifest_probe as manifest, probe as journal};
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 29] = [
+const DECODERS: [(&str, Decoder); 30] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -50,6 +51,7 @@ const DECODERS: [(&str, Decoder); 29] = [
     ("object-tail", object::tail_header),
     ("shared-entry", shared_entry),
     ("dump", dump),
+    ("history", history),
 ];
 
 /// Manifests of backups, and the head of a set in an object store.

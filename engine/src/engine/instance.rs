@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::{Engine, threads_of};
+use super::{Engine, history, threads_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::{ClosedInfo, OpenedInfo};
 use crate::base::operator;
@@ -127,6 +127,11 @@ impl Instance {
             for n in 0..objects {
                 inner.spawn(others, &format!("objects-{n}"), move |s| s.run_objects(n))?;
             }
+        }
+        if let Some(interval) = history::interval(&inner) {
+            let engine = Arc::clone(&inner.engine);
+            let keep = move |_: &Scheduler| history::keep(&engine, interval);
+            inner.spawn(&mut inner.other_threads.lock(), "history", keep)?;
         }
         Ok(inner)
     }
@@ -308,6 +313,7 @@ impl Instance {
     fn end_threads(&self) {
         let engine = &self.engine;
         engine.scheduler.wake_all();
+        engine.history_wakeup.wake();
         let threads = std::mem::take(&mut *self.threads.lock());
         if let Some(shipper) = engine.shipper.get() {
             shipper.hurry();

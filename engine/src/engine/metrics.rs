@@ -1,21 +1,36 @@
-//! Statistics and histograms in the text format of OpenMetrics, which Prometheus reads.
+//! Statistics and histograms by the names that they have outside.
 //!
 //! One table has all metrics: the type, the name, a unit that the name ends with, what it says, and
-//! where its value is. A counter's name ends with `_total` in the text.
+//! where its value is. A counter's name ends with `_total`. `text.rs` writes them as Prometheus
+//! reads them, the history keeps them.
 
 #![allow(clippy::cast_lossless, reason = "one macro has counts of several widths")]
 
-use std::fmt;
+#[cfg(feature = "metrics")]
+mod text;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::exemplar::Exemplar;
-use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
-use super::{Engine, Stats, stats};
-use crate::base::events::Events;
+use super::Stats;
 use crate::base::operations::{Histogram, Times};
+use MetricType::{Counter, Gauge};
+use Unit::{Bytes, Seconds};
+#[cfg(feature = "metrics")]
+pub(super) use text::text_of;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MetricType {
+    /// It only rises while a database is open.
+    Counter,
+    Gauge,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Bytes,
+    Seconds,
+}
 
 /// Labels of a value.
 type Labels<'a> = &'a [(&'static str, &'a str)];
@@ -24,6 +39,7 @@ type Labels<'a> = &'a [(&'static str, &'a str)];
 type Give<'a> = dyn FnMut(Labels<'_>, f64) + 'a;
 
 /// A number of [`Stats`].
+#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "the text alone has what it says"))]
 struct Metric {
     metric_type: MetricType,
     name: &'static str,
@@ -37,7 +53,7 @@ struct Metric {
 macro_rules! metrics {
     ($($kind:ident $name:ident $($unit:ident)?, $help:literal => $values:expr;)*) => {
         const METRICS: &[Metric] = &[$(Metric {
-            metric_type: MetricType::$kind,
+            metric_type: $kind,
             name: concat!("terrace_", stringify!($name)),
             unit: metrics!(@unit $($unit)?),
             help: $help,
@@ -45,7 +61,7 @@ macro_rules! metrics {
         },)*];
     };
     (@unit) => { None };
-    (@unit $unit:ident) => { Some(Unit::$unit) };
+    (@unit $unit:ident) => { Some($unit) };
 }
 
 /// One value.
@@ -235,61 +251,39 @@ fn histograms(times: &Times) -> [Timed<'_>; 8] {
     ]
 }
 
-/// All of it at one moment.
-pub(super) fn text_of(engine: &Engine) -> String {
-    let mut registry = Registry::default();
-    let (stats, events) = (stats::collect(engine), engine.shared.events.clone());
-    registry.register_collector(Box::new(Scrape { stats, events }));
-    let mut out = String::new();
-    let written = text::encode(&mut out, &registry);
-    debug_assert!(written.is_ok(), "writing to a string does not fail");
-    out
-}
-
-struct Scrape {
-    stats: Stats,
-    events: Events,
-}
-
-impl Collector for Scrape {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for metric in METRICS {
-            let mut of_labels = encoder.encode_descriptor(
-                metric.name,
-                metric.help,
-                metric.unit.as_ref(),
-                metric.metric_type,
-            )?;
-            let mut done = Ok(());
-            (metric.values)(&self.stats, &mut |labels, value| {
-                done = done.and_then(|()| {
-                    let mut one = of_labels.encode_family(&labels)?;
-                    write(&mut one, metric.metric_type, value)
-                });
-            });
-            done?;
+/// All values at one moment, by name with its labels. Those of several tables are added up.
+/// Histograms have values with the feature `metrics` alone.
+pub(super) fn values(stats: &Stats, times: &Times) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for metric in METRICS {
+        (metric.values)(stats, &mut |labels, value| {
+            let mut name = metric.name.to_owned();
+            name += match metric.unit {
+                Some(Bytes) => "_bytes",
+                Some(Seconds) => "_seconds",
+                None => "",
+            };
+            name += if metric.metric_type == Counter { "_total" } else { "" };
+            let labels = labels.iter().filter(|(label, _)| *label != "table");
+            for (n, (label, of)) in labels.enumerate() {
+                let written = write!(name, "{}{label}=\"{of}\"", if n == 0 { "{" } else { "," });
+                debug_assert!(written.is_ok(), "writing to a string does not fail");
+            }
+            name += if name.contains('{') { "}" } else { "" };
+            *all.entry(name).or_default() += value;
+        });
+    }
+    let timed = histograms(times).into_iter().filter(|_| cfg!(feature = "metrics"));
+    for Timed { name, histogram, .. } in timed {
+        let buckets = histogram.buckets();
+        all.insert(format!("{name}_seconds_sum"), histogram.sum());
+        let mut count = 0;
+        for (bound, of) in buckets {
+            count += of;
+            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+            all.insert(format!("{name}_seconds_bucket{{le=\"{bound}\"}}"), count as f64);
         }
-        let unit = Unit::Seconds;
-        for Timed { name, help, histogram } in histograms(self.events.times()) {
-            let buckets = histogram.buckets();
-            let count = buckets.iter().map(|(_, count)| count).sum();
-            encoder
-                .encode_descriptor(name, help, Some(&unit), MetricType::Histogram)?
-                .encode_histogram::<NoLabelSet>(histogram.sum(), count, &buckets, None)?;
-        }
-        Ok(())
+        all.insert(format!("{name}_seconds_count"), count as f64);
     }
-}
-
-fn write(to: &mut MetricEncoder<'_>, metric_type: MetricType, value: f64) -> fmt::Result {
-    match metric_type {
-        MetricType::Counter => to.encode_counter(&value, None::<&Exemplar<NoLabelSet, f64>>),
-        _ => to.encode_gauge(&value),
-    }
-}
-
-impl fmt::Debug for Scrape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scrape").finish_non_exhaustive()
-    }
+    all
 }

@@ -5,8 +5,8 @@
 
 pub(crate) mod catalog;
 mod database;
+mod history;
 mod instance;
-#[cfg(feature = "metrics")]
 mod metrics;
 mod object_store;
 pub(crate) mod open;
@@ -33,7 +33,7 @@ use crate::pindex::forest::Forest;
 use crate::pm::Region;
 use crate::pm::alloc::{VolatilePool, ZonePool};
 use crate::scheduler::Scheduler;
-use crate::table::{Shared, TableCore};
+use crate::table::{Shared, TableCore, Wakeup};
 use crate::txn::Registry;
 use crate::version::VersionSet;
 use catalog::Catalog;
@@ -41,6 +41,7 @@ pub use catalog::TableRef;
 
 pub use database::Database;
 pub(crate) use database::OpenHow;
+pub use history::HistorySample;
 pub use instance::ShareStats;
 pub(crate) use instance::{Shipping, check_closing};
 pub use object_store::{ObjectStats, ObjectStoreReport};
@@ -50,7 +51,7 @@ pub use stats::{
     TableStats,
 };
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use table_events::TableEvent;
+pub(crate) use {history::probe as history_probe, table_events::TableEvent};
 
 /// How many threads open and close a database: as many as there are cores, one where every step is
 /// to come in its turn.
@@ -83,6 +84,8 @@ pub(crate) struct Engine {
     pub(crate) shipper: OnceLock<Box<dyn Shipping>>,
     /// The cache below the block cache, where there is one.
     pub(crate) secondary_cache: Option<Arc<VolatilePool>>,
+    /// Ends the wait for the next sample of the history.
+    history_wakeup: Wakeup,
     /// As long as the background, or a caller's steps, run what was deferred.
     pub(crate) runner: Mutex<Option<Runner>>,
 }

@@ -24,6 +24,7 @@ mod fixtures;
 mod flips;
 mod full_disk;
 mod growth;
+mod history;
 mod in_memory;
 mod large_commits;
 mod lock_memory;

@@ -54,6 +54,7 @@ class _DatabaseOptions(TypedDict, total=False):
     share_retention: _Time | str
     follower_name: str
     slow_operation: _Time | str | None
+    history: _Time | str | None
     group_batches: int
     group_bytes: _Size
     own_streams: int

@@ -4,6 +4,7 @@
 //! nothing.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::{Index, Mode, Options, Storage};
 use crate::base::error::{Error, Result};
@@ -11,6 +12,9 @@ use crate::base::limits;
 use crate::base::operator::Operators;
 use crate::os::sync::shared::OnceLock;
 use crate::os::{is_reader_name, usable_memory};
+
+/// More often, the history would be short and the samples a burden.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Options {
     /// The merge operators that an opening knows.
@@ -38,7 +42,7 @@ impl Options {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_taken = ["LOCK", "CREATING", "index", "object-fence", "object-tails", "shared", ""]
             .contains(&name.as_ref())
-            || ["journal-", "extents-"].iter().any(|prefix| name.starts_with(prefix))
+            || ["journal-", "extents-", "history-"].iter().any(|prefix| name.starts_with(prefix))
             || is_reader_name(&name);
         if is_inside && is_taken {
             return Err(Error::invalid(format!(
@@ -59,6 +63,14 @@ impl Options {
                 self.pm_size,
                 range.start(),
                 range.end()
+            )));
+        }
+        if self.history.is_some_and(|interval| interval < SHORTEST_INTERVAL) {
+            return Err(Error::invalid(format!(
+                "a sample of the history each {:?} is out of bounds: history takes {:?} and more, \
+                 or none",
+                self.history.unwrap_or_default(),
+                SHORTEST_INTERVAL
             )));
         }
         if let Some(url) = &self.object_store {

@@ -437,6 +437,7 @@ impl Opening<'_> {
             recovered: 0,
             shipper: OnceLock::new(),
             secondary_cache,
+            history_wakeup: Wakeup::default(),
             runner: Mutex::new((!self.read_only).then(|| Runner::new(&queue))),
         }
     }
