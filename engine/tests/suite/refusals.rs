@@ -594,6 +594,7 @@ fn refused_options_make_nothing() {
         tiny().pm_size(1),
         tiny().pm_path(path.join("LOCK")),
         tiny().pm_path(path.join("journal-00000001")),
+        tiny().pm_path(path.join("reader-0123456789abcdef")),
         tiny().index(terrace::Index::Persistent),
         tiny().file_permissions(0o400),
         tiny().file_permissions(0o755),
