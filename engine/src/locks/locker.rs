@@ -280,6 +280,11 @@ impl Locker {
         self.manager.has(&Request { owner: self.id, mode, span })
     }
 
+    /// Whether it has a range that this one takes the place of, which needs no memory then.
+    fn has_within(&self, space: u64, range: &KeyRange) -> bool {
+        range.interval().is_some_and(|keys| self.ranges.has_within(&names(space, &keys)))
+    }
+
     /// Locks all keys of a range, those that are not there too; the part of it that its ranges did
     /// not have.
     pub(crate) fn lock_range(
@@ -291,7 +296,7 @@ impl Locker {
         table: &dyn Fn() -> String,
     ) -> Result<Option<KeyRange>> {
         let room = self.make_room(Locker::bytes_of_range(range));
-        if room.is_err() && !self.has_range(space, range, mode) {
+        if room.is_err() && !self.has_range(space, range, mode) && !self.has_within(space, range) {
             return room.map(|()| None);
         }
         self.lock_range_beyond_limit(space, range, mode, patience, table)

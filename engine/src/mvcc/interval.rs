@@ -183,6 +183,15 @@ impl IntervalSet {
         !interval.is_empty() && last.is_some_and(|(_, end)| reaches(end))
     }
 
+    /// Whether `interval` has all keys of one of them.
+    pub(crate) fn has_within(&self, interval: &KeyInterval) -> bool {
+        let from = (Bound::Included(interval.start.as_slice()), Bound::Unbounded);
+        let first = self.0.range::<[u8], _>(from).next();
+        first.is_some_and(|(start, end)| {
+            interval.covers(&KeyInterval { start: start.clone(), end: end.clone() })
+        })
+    }
+
     /// The keys of `interval` that none of them has, in order.
     pub(crate) fn gaps(&self, interval: &KeyInterval) -> Vec<KeyInterval> {
         let (mut gaps, mut rest) = (Vec::new(), interval.clone());

@@ -419,6 +419,25 @@ fn all_bounds_of_ranges_and_their_holders_are_counted() {
     assert_eq!(manager.memory(), 0);
 }
 
+/// Bug: an owner whose ranges took all of its memory could not lock all that lies between them, and
+/// so have one range for many. Cause: the room of a range was asked for besides that of the ranges
+/// that it takes the place of. Fix: a range that has all keys of an own one needs no room.
+#[test]
+fn a_range_in_the_place_of_others_needs_no_room() {
+    let manager = LockManager::new(usize::MAX);
+    let mut owner = Locker::with_limit(&manager, 20_000);
+    let mut lock = |n: u32, end: &str| {
+        range(&mut owner, &format!("b{n:04}")[..]..&format!("b{n:04}{end}"), Exclusive)
+    };
+    let full = (0..).find(|&n| lock(n, "x").is_err()).unwrap();
+    assert!(full > 10);
+    let of_another = range(&mut owner, "c".."d", Exclusive);
+    assert_eq!(of_another.unwrap_err().kind(), ErrorKind::TooLarge, "it is beside them");
+    range(&mut owner, "a".."c", Exclusive).unwrap();
+    assert!(owner.held() == 1 && owner.memory() < 1_000, "{} bytes", owner.memory());
+    range(&mut owner, "b0003".."b5", Exclusive).unwrap();
+}
+
 /// Bug: rows that a transaction had only read were locked exclusively once it had written many
 /// others. Cause: written keys were joined with the range in front of them, in their own mode, and
 /// with all keys that were read between them. Fix: the range stays as it is, and a run of keys that
