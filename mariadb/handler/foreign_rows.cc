@@ -115,9 +115,10 @@ int ha_terrace::rows_of_key(uint index, const Bytes &prefix, uint kind, std::vec
   if (rest)
     rest->clear();
   May_wait may_wait(trx());
+  uint read_kind = is_whole ? TERRACE_READ_NEWEST : kind;
   terrace_cursor *entries =
-    terrace_transaction_cursor(trx()->handle(), open_table->table, &range,
-                               is_whole ? TERRACE_READ_NEWEST : kind, failure.out());
+    trx()->locking_cursor(open_table->name_of_table(), open_table->table, range,
+                          kind == TERRACE_FOR_UPDATE, &read_kind, &failure);
   if (!entries)
     return failure.handler_error(ha_thd());
   terrace_row lent;

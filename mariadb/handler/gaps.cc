@@ -55,9 +55,7 @@ int ha_terrace::open_cursor(const terrace_range &range, uint kind)
       return error;
   cursor_kind = kind;
   May_wait may_wait(trx(), skip_locked);
-  cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, kind,
-                                      failure.out());
-  if (!cursor)
+  if (!new_cursor(range, &failure))
     return failure.handler_error(ha_thd());
   is_on_current = true;
   return 0;

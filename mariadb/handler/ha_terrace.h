@@ -260,6 +260,8 @@ private:
   int move(uchar *record, Way way);
   int settle(uchar *record, terrace_status status, terrace_row *lent, Way way, Failure *failure);
   int open_cursor(const terrace_range &range, uint kind);
+  /* Of cursor_kind, which changes where the whole table had to be locked. */
+  terrace_cursor *new_cursor(const terrace_range &range, Failure *failure);
   int step_through_gaps(uchar *record, Way way);
   int take_row(uchar *record, const terrace_row &lent, bool *is_there);
   int read_row(uchar *record, const Bytes &key, bool *is_there);

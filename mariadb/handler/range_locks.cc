@@ -9,11 +9,11 @@
 #include <algorithm>
 
 /*
-  What a lock on a range takes, besides its ends: both are in each part of the library's lock table.
-  Ranges become one lock at one part in so many of what locks may take, as those of rows do.
+  What the library counts for a lock on a range (`Locker::bytes_of_range`), besides the bytes of its
+  ends, which it has twice. Ranges become one lock at one part in so many of what locks may take, as
+  those of rows do.
 */
-static const ulonglong PARTS = 32;
-static const ulonglong BYTES_OF_END = 128;
+static const ulonglong BYTES_OF_RANGE = 248;
 static const ulonglong ESCALATE_AT = 4;
 
 /*
@@ -51,25 +51,52 @@ bool Trx::adds_up(Ranges *ranges, ulonglong bytes) const
   return true;
 }
 
+int Trx::becomes_whole(const Bytes &name, terrace_table *table, bool is_exclusive, bool *is_whole)
+{
+  const int error = lock_whole(table, is_exclusive, is_whole);
+  if (!*is_whole)
+    return error;
+  whole[name] = is_exclusive;
+  // The library has joined them.
+  Ranges &of_table = ranges_locked[name];
+  ranges_of_all.bytes -= of_table.bytes;
+  ranges_of_all.due -= of_table.bytes;
+  of_table = Ranges();
+  return error;
+}
+
 int Trx::before_range_lock(const Bytes &name, terrace_table *table, const terrace_range &range,
                            bool is_exclusive, bool *is_whole)
 {
   *is_whole = holds_whole(name, is_exclusive);
   if (*is_whole)
     return 0;
-  const ulonglong bytes =
-    PARTS * (2 * BYTES_OF_END + range.lower.key_len + range.upper.key_len);
+  const terrace_bound &lower = range.lower, &upper = range.upper;
+  const Bytes ends = Bytes(static_cast<const char *>(lower.key), lower.key_len) +
+                     Bytes(static_cast<const char *>(upper.key), upper.key_len);
   // Of this table, and of all: many tables may have some each.
   Ranges &of_table = ranges_locked[name];
-  const bool is_due = adds_up(&of_table, bytes), is_due_of_all = adds_up(&ranges_of_all, bytes);
-  if (!is_due && !is_due_of_all)
+  if (of_table.last == ends)
     return 0;
-  const int error = lock_whole(table, is_exclusive, is_whole);
-  if (!*is_whole)
-    return error;
-  whole[name] = is_exclusive;
-  // The library has joined them.
-  ranges_of_all.bytes -= of_table.bytes;
-  of_table = Ranges();
-  return error;
+  of_table.last = ends;
+  // A prefix ends at another one.
+  const ulonglong bytes =
+    BYTES_OF_RANGE + 2 * (lower.key_len + std::max(lower.key_len, upper.key_len));
+  const bool is_due = adds_up(&of_table, bytes), is_due_of_all = adds_up(&ranges_of_all, bytes);
+  return is_due || is_due_of_all ? becomes_whole(name, table, is_exclusive, is_whole) : 0;
+}
+
+/* A range that needs more memory than there is takes none where its whole table is locked. */
+terrace_cursor *Trx::locking_cursor(const Bytes &name, terrace_table *table,
+                                    const terrace_range &range, bool is_exclusive, uint *kind,
+                                    Failure *failure)
+{
+  terrace_cursor *cursor =
+    terrace_transaction_cursor(transaction, table, &range, *kind, failure->out());
+  bool is_whole = false;
+  if (cursor || failure->status() != TERRACE_TOO_LARGE ||
+      becomes_whole(name, table, is_exclusive, &is_whole) || !is_whole)
+    return cursor;
+  *kind = TERRACE_READ_NEWEST;
+  return terrace_transaction_cursor(transaction, table, &range, *kind, failure->out());
 }

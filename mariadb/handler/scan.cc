@@ -58,6 +58,12 @@ void ha_terrace::close_cursor()
   is_on_current = false;
 }
 
+terrace_cursor *ha_terrace::new_cursor(const terrace_range &range, Failure *failure)
+{
+  return cursor = trx()->locking_cursor(open_table->name_of_table(), open_table->table, range,
+                                        row_lock == LOCK_EXCLUSIVE, &cursor_kind, failure);
+}
+
 int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
 {
   if (int error = begin_read())
@@ -74,12 +80,12 @@ int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
   terrace_row lent;
   terrace_status status = TERRACE_OK;
   May_wait may_wait(trx(), skip_locked);
+  if (cursor &&
+      (status = terrace_cursor_set_range(cursor, &range, failure.out())) == TERRACE_TOO_LARGE)
+    close_cursor();
   if (!cursor)
-    cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, kind,
-                                        failure.out());
-  else
-    status = terrace_cursor_set_range(cursor, &range, failure.out());
-  if (!cursor || status != TERRACE_OK)
+    status = new_cursor(range, &failure) ? TERRACE_OK : failure.status();
+  if (status != TERRACE_OK)
   {
     close_cursor();
     return failure.handler_error(ha_thd());

@@ -73,6 +73,9 @@ public:
   */
   int before_range_lock(const Bytes &name, terrace_table *table, const terrace_range &range,
                         bool is_exclusive, bool *is_whole);
+  /* A cursor, in scope of May_wait. *kind is what it reads where the whole table is locked for it. */
+  terrace_cursor *locking_cursor(const Bytes &name, terrace_table *table, const terrace_range &range,
+                                 bool is_exclusive, uint *kind, Failure *failure);
   bool holds_whole(const Bytes &name, bool is_exclusive) const;
 
   terrace_transaction *handle() const { return transaction; }
@@ -137,6 +140,7 @@ private:
   void set_lock_wait(ulonglong wait_ms);
   void allow_waits();
   int lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole);
+  int becomes_whole(const Bytes &name, terrace_table *table, bool is_exclusive, bool *is_whole);
   int begin();
   int set_options(const Settings &wanted);
   int fail(const Failure &failure) { return failure.handler_error(thd); }
@@ -178,10 +182,14 @@ private:
   ulonglong next_savepoint = 1;
   /* How long calls of the statement wait for a lock, and what the library was told last. */
   ulonglong wait_ms = 0, told_wait_ms = 0;
-  /* The memory of its locks on ranges, and from which on they are to be one lock. */
+  /*
+    The memory of its locks on ranges, and from which on they are to be one lock. The last one of a
+    table takes none where it is locked again.
+  */
   struct Ranges
   {
     ulonglong bytes = 0, due = 0;
+    Bytes last;
   };
   bool adds_up(Ranges *ranges, ulonglong bytes) const;
   std::map<Bytes, Ranges> ranges_locked;
