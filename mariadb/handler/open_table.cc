@@ -441,10 +441,13 @@ ulonglong Open_table::auto_increment()
 void Open_table::estimate(bool at_once, ulonglong *of_rows, ulonglong *of_row_bytes,
                           ulonglong *of_index_bytes)
 {
-  const ulonglong now = microsecond_interval_timer();
   std::unique_lock<std::mutex> guard(lock);
+  const ulonglong now = microsecond_interval_timer();
   if (at_once || !estimated_at || now - estimated_at > 1000000)
   {
+    // Others go on with the last values, if there are some.
+    if (estimated_at)
+      estimated_at = now;
     // What cannot be estimated keeps its last value.
     Sizes found = sizes;
     guard.unlock();
