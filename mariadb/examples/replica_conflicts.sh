@@ -20,11 +20,6 @@ transfer() {
   done
 }
 
-# status NAME: a field of SHOW SLAVE STATUS.
-status() {
-  sql replica 'SHOW SLAVE STATUS\G' 2>/dev/null | sed -n "s/^ *$1: //p"
-}
-
 install source
 install replica
 start source --log-bin=binlog --server-id=1 --binlog-format="${FORMAT:-ROW}" \
@@ -44,7 +39,8 @@ for number in 1 2 3 4; do
 done
 end=$((SECONDS + SECONDS_OF_LOAD))
 while [ "$SECONDS" -lt "$end" ]; do
-  [ "$(status Slave_SQL_Running)" = Yes ] || fail "the replica stopped: $(status Last_SQL_Error)"
+  [ "$(sql replica "SHOW GLOBAL STATUS LIKE 'Slave_running'" | cut -f2)" = ON ] ||
+    fail "the replica stopped: $(sql replica 'SHOW SLAVE STATUS\G')"
   sleep 0.2
 done
 touch "$WORK/stop"
