@@ -55,9 +55,9 @@ for number in $(seq "$DUMPS"); do
   client copy <"$WORK/dump.sql"
   replay replayed "$before" "$position"
   before=$position
-  rows copy >"$WORK/dumped"
-  rows replayed >"$WORK/replayed"
-  cmp "$WORK/dumped" "$WORK/replayed" || fail "dump $number is not the state of its position"
+  rows copy >"$WORK/rows.dumped"
+  rows replayed >"$WORK/rows.replayed"
+  cmp "$WORK/rows.dumped" "$WORK/rows.replayed" || fail "dump $number is not the state of its position"
 done
 written=$(sql live 'SELECT COUNT(*) FROM ledger' test)
 await live 'SELECT COUNT(*) FROM ledger' $((written + 100))
