@@ -1,5 +1,5 @@
 /*
-  Tables of INFORMATION_SCHEMA: TERRACE_TABLES, TERRACE_TRANSACTIONS and TERRACE_STATISTICS.
+  Tables of INFORMATION_SCHEMA: TERRACE_TABLES and TERRACE_TRANSACTIONS.
 
   They show what other users do, so they are empty without the PROCESS privilege.
 */
@@ -34,9 +34,6 @@ static ST_FIELD_INFO columns_of_transactions[] = {Column("TRANSACTION_ID", ULong
                                                   Column("CONNECTION_ID", ULonglong(), NULLABLE),
                                                   Column("QUERY", Varchar(1024), NULLABLE),
                                                   CEnd()};
-
-static ST_FIELD_INFO columns_of_statistics[] = {Column("NAME", Varchar(64), NOT_NULL),
-                                                Column("VALUE", ULonglong(), NOT_NULL), CEnd()};
 } // namespace Show
 
 static bool may_see(THD *thd) { return !check_global_access(thd, PROCESS_ACL, true); }
@@ -121,57 +118,6 @@ static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
   return error;
 }
 
-static int fill_statistics(THD *thd, TABLE_LIST *tables, Item *)
-{
-  if (!terrace_db || !may_see(thd))
-    return 0;
-  TABLE *to = tables->table;
-  Failure failure;
-  terrace_statistics all;
-  size_t keys = 0, ranges = 0;
-  if (terrace_database_get_statistics(terrace_db, &all, sizeof(all), failure.out()) ||
-      terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out()))
-    return 0;
-  const struct
-  {
-    const char *name;
-    ulonglong value;
-  } rows[] = {
-    {"commit_groups", all.commit_groups},
-    {"commit_records", all.commit_records},
-    {"commit_syncs", all.commit_syncs},
-    {"pm_capacity", all.pm_capacity},
-    {"pm_zones", all.pm_zones},
-    {"pm_zones_used", all.pm_zones_used},
-    {"pm_live_records", all.pm_live_records},
-    {"disk_file_bytes", all.disk_file_bytes},
-    {"disk_extent_bytes", all.disk_extent_bytes},
-    {"disk_written_bytes", all.disk_written_bytes},
-    {"disk_read_bytes", all.disk_read_bytes},
-    {"cache_capacity", all.cache_capacity},
-    {"cache_used", all.cache_used},
-    {"cache_hits", all.cache_hits},
-    {"cache_misses", all.cache_misses},
-    {"memory_limit", all.memory_limit},
-    {"memory_held", all.memory_held},
-    {"drains", all.drains},
-    {"compactions", all.compactions},
-    {"background_failures", all.background_failures},
-    {"throttled_ms", all.throttled_ms},
-    {"snapshots", all.snapshots},
-    {"locks_on_keys", keys},
-    {"locks_on_ranges", ranges},
-  };
-  for (auto &row : rows)
-  {
-    store_text(to->field[0], row.name);
-    to->field[1]->store(longlong(row.value), true);
-    if (int error = schema_table_store_record(thd, to))
-      return error;
-  }
-  return 0;
-}
-
 int start_tables_table(void *schema)
 {
   static_cast<ST_SCHEMA_TABLE *>(schema)->fields_info = Show::columns_of_tables;
@@ -183,13 +129,6 @@ int start_transactions_table(void *schema)
 {
   static_cast<ST_SCHEMA_TABLE *>(schema)->fields_info = Show::columns_of_transactions;
   static_cast<ST_SCHEMA_TABLE *>(schema)->fill_table = fill_transactions;
-  return 0;
-}
-
-int start_statistics_table(void *schema)
-{
-  static_cast<ST_SCHEMA_TABLE *>(schema)->fields_info = Show::columns_of_statistics;
-  static_cast<ST_SCHEMA_TABLE *>(schema)->fill_table = fill_statistics;
   return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
-  Tables of INFORMATION_SCHEMA that show parts of the library's statistics: TERRACE_LEVELS,
-  TERRACE_REGION, TERRACE_COMPACTIONS and TERRACE_MEMORY.
+  Tables of INFORMATION_SCHEMA that show the library's metrics, TERRACE_STATISTICS, and parts of its
+  statistics: TERRACE_LEVELS, TERRACE_REGION, TERRACE_COMPACTIONS and TERRACE_MEMORY.
 */
 #include "numbers.h"
 #include "status.h"
@@ -64,6 +64,23 @@ static int fill_levels(THD *thd, TABLE_LIST *tables, Item *)
   return 0;
 }
 
+static int put_value(THD *thd, TABLE *to, const Bytes &name, const Bytes &value)
+{
+  store_text(to->field[0], name);
+  store_text(to->field[1], value);
+  return schema_table_store_record(thd, to);
+}
+
+static int fill_statistics(THD *thd, TABLE_LIST *tables, Item *)
+{
+  if (!may_see(thd))
+    return 0;
+  for (auto &one : all_metrics())
+    if (int error = put_value(thd, tables->table, one.first, one.second))
+      return error;
+  return 0;
+}
+
 /* Rows of all statistics whose place begins so. */
 static int fill_values(THD *thd, TABLE *to, const char *beginning)
 {
@@ -72,11 +89,8 @@ static int fill_values(THD *thd, TABLE *to, const char *beginning)
   for (const Number &number : all_numbers())
   {
     const char *name = behind(number, beginning);
-    if (!name)
-      continue;
-    store_text(to->field[0], name);
-    store_text(to->field[1], number.value);
-    if (int error = schema_table_store_record(thd, to))
+    const int error = name ? put_value(thd, to, name, number.value) : 0;
+    if (error)
       return error;
   }
   return 0;
@@ -103,6 +117,11 @@ static int begin(void *schema, ST_FIELD_INFO *columns, int (*fill)(THD *, TABLE_
   static_cast<ST_SCHEMA_TABLE *>(schema)->fields_info = columns;
   static_cast<ST_SCHEMA_TABLE *>(schema)->fill_table = fill;
   return 0;
+}
+
+int start_statistics_table(void *schema)
+{
+  return begin(schema, Show::columns_of_values, fill_statistics);
 }
 
 int start_levels_table(void *schema) { return begin(schema, Show::columns_of_levels, fill_levels); }

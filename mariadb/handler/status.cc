@@ -5,7 +5,9 @@
 #include "engine.h"
 #include "errors.h"
 
-#include <mutex>
+#include <cmath>
+#include <sstream>
+#include <vector>
 
 /* Bytes with a unit that people read. */
 static Bytes size_of(ulonglong bytes)
@@ -96,42 +98,74 @@ bool show_engine_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_st
   return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text.data(), text.size());
 }
 
-/* What the variables point to. The server reads it while it holds its own lock of variables. */
-static terrace_statistics shown;
+/*
+  The name of a variable in a line of the library's metrics: without `terrace_` and `_total`, and with
+  the labels, but for that of the table, whose values are summed. Empty for a bucket of a histogram.
+*/
+static Bytes variable_of(const Bytes &line)
+{
+  size_t end = line.find_first_of("{ ");
+  Bytes name = line.substr(strlen("terrace_"), end - strlen("terrace_"));
+  const size_t total = name.rfind("_total");
+  if (total != Bytes::npos && total + strlen("_total") == name.size())
+    name.resize(total);
+  while (line[end] == '{' || line[end] == ',')
+  {
+    const size_t begin = end + 1, value = line.find("=\"", begin) + 2;
+    const Bytes label = line.substr(begin, value - 2 - begin);
+    for (end = value; line[end] != '"'; end++)
+      if (line[end] == '\\')
+        end++;
+    if (label == "le")
+      return "";
+    if (label != "table")
+      name += '_' + line.substr(value, end - value);
+    // Another label, or the end of all.
+    end++;
+  }
+  return name;
+}
 
-#define TERRACE_NUMBER(name) {#name, &shown.name, SHOW_ULONGLONG}
+std::map<Bytes, Bytes> all_metrics()
+{
+  std::map<Bytes, double> sums;
+  std::map<Bytes, Bytes> values;
+  Failure failure;
+  terrace_string *text =
+    terrace_db ? terrace_database_metrics_text(terrace_db, failure.out()) : nullptr;
+  std::istringstream lines(text ? terrace_string_text(text) : "");
+  terrace_string_free(text);
+  size_t keys, ranges;
+  if (terrace_db && !terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out()))
+    sums = {{"locks_on_keys", double(keys)}, {"locks_on_ranges", double(ranges)}};
+  for (Bytes line; std::getline(lines, line);)
+    if (!line.empty() && line[0] != '#')
+      sums[variable_of(line)] += strtod(line.c_str() + line.rfind(' '), nullptr);
+  sums.erase("");
+  for (auto &one : sums)
+  {
+    char value[64];
+    snprintf(value, sizeof(value), one.second == floor(one.second) ? "%.0f" : "%.6f", one.second);
+    values[one.first] = value;
+  }
+  return values;
+}
 
-static st_mysql_show_var numbers[] = {
-  TERRACE_NUMBER(visible),            TERRACE_NUMBER(durable),
-  TERRACE_NUMBER(commit_groups),      TERRACE_NUMBER(commit_records),
-  TERRACE_NUMBER(commit_syncs),       TERRACE_NUMBER(throttled_ms),
-  TERRACE_NUMBER(pm_capacity),        TERRACE_NUMBER(pm_zones),
-  TERRACE_NUMBER(pm_zones_used),      TERRACE_NUMBER(pm_live_records),
-  TERRACE_NUMBER(disk_file_bytes),    TERRACE_NUMBER(disk_extent_bytes),
-  TERRACE_NUMBER(disk_written_bytes), TERRACE_NUMBER(disk_read_bytes),
-  TERRACE_NUMBER(disk_reads),         TERRACE_NUMBER(cache_capacity),
-  TERRACE_NUMBER(cache_used),         TERRACE_NUMBER(cache_hits),
-  TERRACE_NUMBER(cache_misses),       TERRACE_NUMBER(memory_limit),
-  TERRACE_NUMBER(memory_held),        TERRACE_NUMBER(drains),
-  TERRACE_NUMBER(compactions),        TERRACE_NUMBER(background_failures),
-  TERRACE_NUMBER(snapshots),          TERRACE_NUMBER(tables),
-  {nullptr, nullptr, SHOW_LONG}};
-
-static int show_numbers(MYSQL_THD, st_mysql_show_var *variable, void *, system_status_var *,
+/* The thread that asks reads what it was given before it asks again. */
+static int show_metrics(MYSQL_THD, st_mysql_show_var *variable, void *, system_status_var *,
                         enum_var_type)
 {
-  static std::mutex one_at_a_time;
-  std::lock_guard<std::mutex> guard(one_at_a_time);
-  Failure failure;
-  terrace_statistics now;
-  // The last numbers stay where there are no new ones.
-  if (terrace_db &&
-      terrace_database_get_statistics(terrace_db, &now, sizeof(now), failure.out()) == TERRACE_OK)
-    shown = now;
+  static thread_local std::map<Bytes, Bytes> values;
+  static thread_local std::vector<st_mysql_show_var> shown;
+  values = all_metrics();
+  shown.clear();
+  for (auto &one : values)
+    shown.push_back({one.first.c_str(), &one.second[0], SHOW_CHAR});
+  shown.push_back({nullptr, nullptr, SHOW_LONG});
   variable->type = SHOW_ARRAY;
-  variable->value = numbers;
+  variable->value = shown.data();
   return 0;
 }
 
 st_mysql_show_var engine_status_variables[] = {
-  {"Terrace", reinterpret_cast<void *>(show_numbers), SHOW_FUNC}, {nullptr, nullptr, SHOW_LONG}};
+  {"Terrace", reinterpret_cast<void *>(show_metrics), SHOW_FUNC}, {nullptr, nullptr, SHOW_LONG}};
