@@ -219,7 +219,7 @@ pub use base::options::{
 pub use engine::{
     CacheStats, CommitStats, Database, DiskStats, HistorySample, LevelStats, ObjectStats,
     ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats, ShareStats, Stats,
-    TableRef, TableStats,
+    StatsReader, TableRef, TableStats,
 };
 pub use jobs::manual::CompactionProgress;
 pub use jobs::memory::MemoryStats;

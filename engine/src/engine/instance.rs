@@ -136,6 +136,11 @@ impl Instance {
         Ok(inner)
     }
 
+    /// What runs, which outlives the handles for as long as a thread uses it.
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     fn opened_info(&self) -> OpenedInfo {
         let opened = self.opened;
         OpenedInfo {

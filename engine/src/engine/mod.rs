@@ -11,6 +11,7 @@ mod metrics;
 mod object_store;
 pub(crate) mod open;
 mod stats;
+mod stats_reader;
 mod table_calls;
 pub(crate) mod table_events;
 mod transactions;
@@ -50,6 +51,7 @@ pub use stats::{
     CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats, PmStats, Stats,
     TableStats,
 };
+pub use stats_reader::StatsReader;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use {history::probe as history_probe, table_events::TableEvent};
 

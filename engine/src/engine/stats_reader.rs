@@ -1,0 +1,62 @@
+//! Statistics for readers that do not keep the database open.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use super::stats::{self, Stats};
+use super::{Database, Engine};
+
+/// Reads the statistics of a database, and does not keep it open: [`Database::stats_reader`].
+///
+/// A closing waits for a call that is under way. Afterwards each call gives `None`.
+#[derive(Clone)]
+pub struct StatsReader {
+    engine: Weak<Engine>,
+}
+
+impl Database {
+    /// A reader of the statistics that is no handle of the database: when the last handle is gone
+    /// the database closes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let reader = db.stats_reader();
+    /// assert!(reader.stats().is_some_and(|stats| stats.commit.groups == 0));
+    /// drop(db);
+    /// assert!(reader.stats().is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stats_reader(&self) -> StatsReader {
+        StatsReader { engine: Arc::downgrade(self.inner.engine()) }
+    }
+}
+
+impl StatsReader {
+    /// As [`Database::stats`]; `None` once the database is closed.
+    pub fn stats(&self) -> Option<Stats> {
+        self.read(stats::collect)
+    }
+
+    /// As [`Database::metrics_text`]; `None` once the database is closed.
+    #[cfg(feature = "metrics")]
+    pub fn metrics_text(&self) -> Option<String> {
+        self.read(super::metrics::text_of)
+    }
+
+    fn read<T>(&self, read: fn(&Engine) -> T) -> Option<T> {
+        let engine = self.engine.upgrade()?;
+        let _inside = engine.shared.gate.enter_call().ok()?;
+        Some(read(&engine))
+    }
+}
+
+impl fmt::Debug for StatsReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatsReader").finish_non_exhaustive()
+    }
+}
