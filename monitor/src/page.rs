@@ -1,0 +1,163 @@
+//! The page, made on the server with the last sample. A script only replaces parts of it.
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::model::{LookFirst, Picture, Section, Step};
+use crate::sampler::Sampler;
+
+/// Charts that the script draws: each an id, a title, and the unit of its numbers.
+const CHARTS: [[&str; 3]; 4] = [
+    ["flow", "Bytes written and read", "bytes a second"],
+    ["waits", "What writers wait", "milliseconds a second"],
+    ["latency", "99th percentile", "milliseconds"],
+    ["fill", "Region and memory taken", "percent"],
+];
+
+/// The page of a database in `path`.
+pub(crate) fn render(path: &str, sampler: &Sampler) -> Markup {
+    let state = if sampler.is_closed() { "closed" } else { "open" };
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Terrace: " (path) }
+                link rel="icon" href="data:,";
+                link rel="stylesheet" href="/uplot.css";
+                link rel="stylesheet" href="/style.css";
+                noscript { meta http-equiv="refresh" content="5"; }
+                script src="/uplot.js" defer {}
+                script src="/app.js" defer {}
+            }
+            body {
+                a.skip href="#live" { "Skip to the numbers" }
+                header {
+                    h1 { "Terrace" }
+                    p.path { (path) }
+                    p.state #state role="status" data-state=(state) { (state) }
+                }
+                main {
+                    div #live {
+                        @match sampler.picture() {
+                            Some(picture) => (live(picture)),
+                            None => p { "The database was closed before anybody looked." },
+                        }
+                    }
+                    (charts())
+                }
+                footer {
+                    p {
+                        "Also: " a href="/sample.json" { "sample.json" } ", "
+                        a href="/history.json" { "history.json" } ", "
+                        a href="/metrics" { "metrics" } "."
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn live(picture: &Picture) -> Markup {
+    html! {
+        section.first aria-labelledby="first-title" {
+            h2 #first-title { "Look at first" }
+            div.cards { @for line in &picture.first { (card(line)) } }
+        }
+        section aria-labelledby="stairs-title" {
+            h2 #stairs-title { "Where the data lies" }
+            p.note { "Region in mode " (picture.mode) ". Data moves down, from step to step." }
+            ol.stairs { @for step in &picture.stairs { (stair(step)) } }
+        }
+        div.sections { @for section in &picture.sections { (table(section)) } }
+    }
+}
+
+fn card(line: &LookFirst) -> Markup {
+    html! {
+        div.card {
+            h3 { (line.name) }
+            p.value { (line.value) }
+            p.note { (line.remark) }
+        }
+    }
+}
+
+fn stair(step: &Step) -> Markup {
+    html! {
+        li.step {
+            p.flow { span aria-hidden="true" { "↓ " } (step.flow) }
+            div.tread {
+                h3 { (step.name) }
+                p.value {
+                    (step.size)
+                    @if !step.bound.is_empty() { " " span.note { (step.bound) } }
+                }
+                @if let Some(share) = step.share { (bar(share)) }
+                @if !step.answered.is_empty() { p.note { (step.answered) } }
+            }
+        }
+    }
+}
+
+/// A bar as far as a part of a whole goes. The numbers beside it say the same.
+fn bar(share: f64) -> Markup {
+    let width = format!("{:.1}", 100.0 * share.clamp(0.0, 1.0));
+    html! {
+        svg.bar viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true" {
+            rect.whole width="100" height="4" {}
+            rect.part width=(width) height="4" {}
+        }
+    }
+}
+
+fn table(section: &Section) -> Markup {
+    let (id, has_bars) = (&section.id, section.rows.iter().any(|row| row.share.is_some()));
+    let title = format!("{id}-title");
+    html! {
+        section.table id=(id) aria-labelledby=(title) {
+            h2 id=(title) { (section.title) }
+            @if !section.note.is_empty() { p.note { (section.note) } }
+            @if !section.rows.is_empty() {
+                div.scroll role="region" aria-labelledby=(title) tabindex="0" {
+                    table {
+                        thead {
+                            tr {
+                                @for column in &section.columns { th scope="col" { (column) } }
+                                @if has_bars { th.bars { span.hidden { "as a bar" } } }
+                            }
+                        }
+                        tbody {
+                            @for row in &section.rows {
+                                tr {
+                                    th scope="row" { (row.name) }
+                                    @for cell in &row.cells { td { (cell) } }
+                                    @if has_bars {
+                                        td.bars { @if let Some(share) = row.share { (bar(share)) } }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn charts() -> Markup {
+    html! {
+        section #charts hidden aria-labelledby="charts-title" {
+            h2 #charts-title { "The last ten minutes" }
+            div.charts {
+                @for [id, title, unit] in CHARTS {
+                    figure {
+                        figcaption { (title) ", " (unit) }
+                        div.chart data-chart=(id) role="img" aria-label=(title) {}
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Takes samples of a database, and keeps the numbers of the last ten minutes.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use terrace::{Database, StatsReader};
+
+use crate::model::{Picture, Point, Sample, picture};
+
+/// A sample is taken at most so often.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+
+/// As long as this after the last look somebody is looking.
+const LOOKING: Duration = Duration::from_secs(10);
+
+/// Points that are kept: of ten minutes.
+const POINTS: usize = 600;
+
+/// Samples of a database that it does not keep open.
+#[derive(Debug)]
+pub struct Sampler {
+    reader: StatsReader,
+    last: Option<Taken>,
+    points: VecDeque<Point>,
+    looked: Option<Instant>,
+    is_closed: bool,
+}
+
+/// A sample, when it was taken, and what it shows.
+#[derive(Debug)]
+struct Taken {
+    at: Instant,
+    sample: Sample,
+    picture: Picture,
+}
+
+impl Sampler {
+    /// Of this database.
+    pub fn new(database: &Database) -> Sampler {
+        let points = VecDeque::new();
+        let reader = database.stats_reader();
+        Sampler { reader, last: None, points, looked: None, is_closed: false }
+    }
+
+    /// Notes that somebody looks, and takes a sample if the last one is older than a second.
+    pub fn look(&mut self) {
+        self.looked = Some(Instant::now());
+        self.sample();
+    }
+
+    /// Takes a sample if somebody has looked lately, and the last one is older than a second.
+    pub fn tick(&mut self) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < LOOKING) {
+            self.sample();
+        }
+    }
+
+    fn sample(&mut self) {
+        if self.is_closed || self.last.as_ref().is_some_and(|last| last.at.elapsed() < INTERVAL) {
+            return;
+        }
+        let (at, since) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
+        let at_ms = since.map_or(0, |since| since.as_millis() as u64);
+        let (Some(stats), Some(metrics)) = (self.reader.stats(), self.reader.metrics_text()) else {
+            self.is_closed = true;
+            return;
+        };
+        let sample = Sample::new(at_ms, stats, &metrics);
+        let picture = picture(&sample, self.last.as_ref().map(|last| &last.sample));
+        if self.points.len() == POINTS {
+            self.points.pop_front();
+        }
+        self.points.push_back(picture.point);
+        self.last = Some(Taken { at, sample, picture });
+    }
+
+    /// The last sample; `None` if the database was closed before the first.
+    pub fn sample_of_last_look(&self) -> Option<&Sample> {
+        self.last.as_ref().map(|last| &last.sample)
+    }
+
+    /// What the last sample shows.
+    pub fn picture(&self) -> Option<&Picture> {
+        self.last.as_ref().map(|last| &last.picture)
+    }
+
+    /// The numbers of the last ten minutes, as far as somebody looked.
+    pub fn points(&self) -> impl Iterator<Item = &Point> {
+        self.points.iter()
+    }
+
+    /// Whether the last look found the database closed.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Statistics and histograms as Prometheus reads them; `None` once the database is closed.
+    pub fn metrics(&self) -> Option<String> {
+        self.reader.metrics_text()
+    }
+}
