@@ -2,6 +2,7 @@
 
 use std::env::VarError;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -165,6 +166,9 @@ pub(crate) enum Command {
     Metrics,
     /// Draw what a database did in the last hours, also while another process has it open
     History(HistoryArguments),
+    /// Watch a database: where the data lies, what moves, what writers wait for. Without a terminal
+    /// it prints that once
+    Top(TopArguments),
     /// Compact a table, or all: drain memory, and merge the levels into one
     Compact(CompactArguments),
     /// Read everything on the medium and check it
@@ -187,6 +191,14 @@ pub(crate) enum Command {
     /// The process that looks at what the killed one left
     #[command(hide = true)]
     TourCheck(TourCheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArguments {
+    /// The directory of a database, which is opened read-only, or the address of a running one's
+    /// page: http://HOST:PORT/, with ?token=TOKEN if it asks for one [default: as --db says]
+    #[arg(value_name = "PATH|URL")]
+    pub(crate) place: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -477,6 +489,9 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) batch: u32,
+    /// Serve a page that shows the database at work, and say where it is
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]
@@ -502,6 +517,9 @@ pub(crate) struct TourArguments {
     /// Choose records and moments as this number says [default: differently each time]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+    /// Serve a page that shows the database at work, and say where it is
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]
@@ -516,6 +534,8 @@ pub(crate) struct TourChildArguments {
     pub(crate) seed: u64,
     #[arg(long)]
     pub(crate) machine: Option<u32>,
+    #[arg(long)]
+    pub(crate) watch: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@ mod output;
 mod session;
 mod text;
 mod tour;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -60,6 +61,7 @@ fn run(session: &mut Session, command: Command) -> Result<Outcome, Failure> {
         Command::Stats => commands::stats::run(session),
         Command::Metrics => commands::stats::metrics(session),
         Command::History(arguments) => commands::history::run(session, &arguments),
+        Command::Top(arguments) => commands::top::run(session, &arguments),
         Command::Compact(arguments) => commands::compact::run(session, &arguments),
         Command::Verify(arguments) => commands::verify::run(session, &arguments),
         Command::Backup(arguments) => commands::backups::take(session, &arguments),

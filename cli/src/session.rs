@@ -92,6 +92,11 @@ impl Session {
         }
     }
 
+    /// Opens another database to read.
+    pub(crate) fn read_at(&self, path: &Path) -> Result<Database, Failure> {
+        self.open(|options, _| options.open_read_only(path))
+    }
+
     /// Opens the database to write; makes it if it is not there.
     pub(crate) fn write(&self) -> Result<Database, Failure> {
         self.open(|options, path| options.open(path))

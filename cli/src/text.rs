@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::fmt::Write;
 
+pub(crate) use terrace_monitor::units::{grouped, size};
+
 use crate::failure::Failure;
 
 /// How keys and values are written.
@@ -137,34 +139,9 @@ pub(crate) fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// A number with its thousands set apart.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// A number of things, one or several.
 pub(crate) fn counted(number: u64, one: &str, several: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { several })
-}
-
-/// A number of bytes in the unit that suits it.
-pub(crate) fn size(bytes: u64) -> String {
-    let mut amount = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if amount < 1024.0 {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{amount:.1} {unit}") };
-        }
-        amount /= 1024.0;
-    }
-    format!("{amount:.1} TiB")
 }
 
 /// At most `width` characters of a line, the last one showing that there is more.
@@ -214,14 +191,9 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(counted(1, "loss", "losses"), "1 loss");
         assert_eq!(counted(0, "loss", "losses"), "0 losses");
         assert_eq!(counted(4321, "loss", "losses"), "4,321 losses");
-        assert_eq!(size(999), "999 B");
-        assert_eq!(size(50_164_600), "47.8 MiB");
         assert_eq!(clipped("abcdef", 4), "abc…");
         assert_eq!(clipped("abcd", 4), "abcd");
     }

@@ -13,4 +13,5 @@ pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod table;
 pub(crate) mod tables;
+pub(crate) mod top;
 pub(crate) mod verify;

@@ -1,6 +1,7 @@
 //! `stats`: what the engine counts, as it names it. `metrics`: the same for Prometheus.
 
 use serde_json::{Map, Value};
+use terrace_monitor::model::{LookFirst, look_first};
 
 use crate::failure::{Failure, Outcome};
 use crate::grid::{Align, Grid};
@@ -32,7 +33,7 @@ pub(crate) fn metrics(session: &mut Session) -> Result<Outcome, Failure> {
 /// The statistics line by line: what to look at first, a section for each part, then each list as a
 /// table. The names are the engine's own, so that a new count needs no line here.
 fn describe(stats: &Value) -> Vec<String> {
-    let mut lines = look_first(stats).lines();
+    let mut lines = look_first_lines(stats);
     let mut lists = Vec::new();
     for (name, part) in stats.as_object().into_iter().flatten() {
         let mut counts = Grid::new(&[(name, Align::Left), ("", Align::Right)]);
@@ -63,29 +64,14 @@ fn describe(stats: &Value) -> Vec<String> {
     lines
 }
 
-/// The three numbers to look at first: whether writers wait and why, how full the region is, and
-/// how many blocks are found in memory.
-fn look_first(stats: &Value) -> Grid {
-    let number = |place: &str| stats.pointer(place).and_then(Value::as_u64).unwrap_or(0);
-    let share = |part: u64, whole: u64| match whole {
-        0 => "none yet".to_owned(),
-        whole => format!("{:.0} %", 100.0 * part as f64 / whole as f64),
-    };
+/// The numbers to look at first, as the page of a running database has them.
+fn look_first_lines(stats: &Value) -> Vec<String> {
     let heads = [("look at first", Align::Left), ("", Align::Right), ("", Align::Left)];
     let mut grid = Grid::new(&heads);
-    let reason = stats.pointer("/pace/reason").and_then(Value::as_str).unwrap_or("none");
-    let waited = stats.pointer("/commit/throttled_ms").and_then(Value::as_f64).unwrap_or(0.0);
-    let waited = format!("{} ms", grouped(waited.round() as u64));
-    let now = format!("of waiting since this opening; reason to wait now: {reason}");
-    grid.row(["writers".to_owned(), waited, now]);
-    let units = number("/pm/zones");
-    let live = share(number("/pm/zones_live"), units);
-    let of = format!("of {} is taken; {live} has records that count", size(number("/pm/capacity")));
-    grid.row(["region".to_owned(), share(number("/pm/zones_used"), units), of]);
-    let (hits, misses) = (number("/cache/hits"), number("/cache/misses"));
-    let of = format!("of {} blocks that were read were in the cache", grouped(hits + misses));
-    grid.row(["cache".to_owned(), share(hits, hits + misses), of]);
-    grid
+    for LookFirst { name, value, remark } in look_first(stats) {
+        grid.row([name, value, remark]);
+    }
+    grid.lines()
 }
 
 fn list(rows: &[Value]) -> Vec<Map<String, Value>> {

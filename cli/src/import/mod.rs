@@ -19,6 +19,7 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::session::Session;
 use crate::text::{counted, grouped, size};
+use crate::watch;
 
 pub(crate) use loader::{Loaded, Loader};
 pub(crate) use rows::{BadRow, Row, read};
@@ -51,6 +52,10 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
     let rows = read(input, format, arguments.key.as_deref())?;
 
     let database = session.write()?;
+    let _page = match arguments.watch {
+        true => Some(watch::serve(session, &database)?),
+        false => None,
+    };
     let is_new = !database.table_names().contains(&arguments.table);
     let table = database.table(&arguments.table)?;
     let mut way = Way::new(&database, &table, arguments)?;

@@ -12,6 +12,7 @@ use super::ledger::Line;
 use super::machine::Machine;
 use crate::args::TourChildArguments;
 use crate::failure::{Failure, Outcome};
+use crate::watch;
 
 /// Records to choose from.
 const RECORDS: usize = 4_096;
@@ -25,6 +26,7 @@ type Record = (Vec<u8>, Vec<u8>);
 pub(crate) fn run(arguments: &TourChildArguments) -> Result<Outcome, Failure> {
     let machine = Machine::new(&arguments.dir, arguments.machine);
     let (database, durability) = (machine.open()?, machine.durability());
+    let _page = watch::serve_at(&database, arguments.watch)?;
     let records = records(&database, &arguments.source)?;
     let tables = Tables::open(&database)?;
     // Standard output as a file, so that a line is one call and never waits in a buffer.

@@ -1,6 +1,7 @@
 //! A round: start a child, listen to it, kill it in the middle of its work.
 
 use std::io::BufReader;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -21,6 +22,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) seed: u64,
     /// The machine that the child works on, if that will be lost.
     pub(crate) machine: Option<u32>,
+    /// Where the child serves its page, if it does.
+    pub(crate) watch: Option<SocketAddr>,
     /// Kill after so many acknowledged commits…
     pub(crate) commits: u64,
     /// …and this little while.
@@ -98,6 +101,9 @@ fn start(plan: &Plan<'_>) -> Result<Child, Failure> {
     command.args(["--source", plan.source, "--seed", &plan.seed.to_string()]);
     if let Some(machine) = plan.machine {
         command.args(["--machine", &machine.to_string()]);
+    }
+    if let Some(address) = plan.watch {
+        command.args(["--watch", &address.to_string()]);
     }
     spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))
 }

@@ -16,6 +16,7 @@ mod source;
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,6 +25,7 @@ use crate::args::TourArguments;
 use crate::failure::{Failure, Outcome};
 use crate::import::{Loaded, Loader};
 use crate::session::Session;
+use crate::watch;
 use chance::Chance;
 use examine::Examined;
 use kill::{Plan, Told};
@@ -58,8 +60,12 @@ pub(crate) fn run(session: &mut Session, arguments: &TourArguments) -> Result<Ou
     }
     show::opening(session, machine, &dir, seed)?;
 
+    let watch = arguments.watch.then(watch::address).transpose()?;
+    if let Some(address) = watch {
+        watch::say(session, address);
+    }
     let source = source::find(arguments.input.as_deref())?;
-    let (loaded, took) = import(session, machine, &source)?;
+    let (loaded, took) = import(session, (machine, watch), &source)?;
     show::imported(session, &source, &loaded, took)?;
 
     let mut chance = Chance::new(seed);
@@ -73,6 +79,7 @@ pub(crate) fn run(session: &mut Session, arguments: &TourArguments) -> Result<Ou
             source: source.table,
             seed: chance.number(),
             machine: machine.number(),
+            watch,
             commits: commits_of_a_round(machine, arguments.rounds, &mut chance),
             delay: Duration::from_micros(chance.below(1_000)),
         })?;
@@ -170,13 +177,14 @@ fn commits_of_a_round(machine: Machine<'_>, rounds: u32, chance: &mut Chance) ->
 
 fn import(
     session: &Session,
-    machine: Machine<'_>,
+    (machine, watch): (Machine<'_>, Option<SocketAddr>),
     source: &Source,
 ) -> Result<(Loaded, Duration), Failure> {
     let total = source.records.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
     let bar = session.output.byte_bar(Some(total as u64));
     let begin = Instant::now();
     let database = machine.open()?;
+    let _page = watch::serve_at(&database, watch)?;
     let table = database.table(source.table)?;
     let mut loader = Loader::new(&database, &table, BATCH);
     for (key, value) in &source.records {

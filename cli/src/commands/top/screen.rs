@@ -1,0 +1,114 @@
+//! The screen: blocks in columns, drawn anew each second.
+
+use std::io;
+use std::time::Instant;
+
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::Stylize;
+use ratatui::text::{Line, Text};
+use ratatui::widgets::Paragraph;
+use terrace_monitor::INTERVAL;
+
+use super::blocks::{self, Block};
+use super::{Look, Source};
+use crate::interrupt;
+
+/// A column has this width at least, where there are several.
+const COLUMN: u16 = 84;
+
+/// Runs until a key ends it. The terminal is as it was before then.
+pub(super) fn run(source: &mut Source, first: Look) -> io::Result<()> {
+    interrupt::on_signals();
+    let mut terminal = ratatui::try_init()?;
+    let done = show(&mut terminal, source, first);
+    ratatui::try_restore()?;
+    done
+}
+
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    source: &mut Source,
+    first: Look,
+) -> io::Result<()> {
+    let (mut look, mut scrolled, mut looked_at) = (first, 0_u16, Instant::now());
+    while !interrupt::is_asked_for() {
+        terminal.draw(|frame| draw(frame, &look, scrolled))?;
+        let left = INTERVAL.saturating_sub(looked_at.elapsed());
+        if event::poll(left)? {
+            if let Event::Key(key) = event::read()? {
+                match moved(key, terminal.size()?.height) {
+                    Some(Move::End) => break,
+                    Some(Move::By(lines)) => scrolled = scrolled.saturating_add_signed(lines),
+                    None => {}
+                }
+            }
+        } else {
+            match source.look() {
+                Ok(now) => look = now,
+                // What was seen last stays.
+                Err(error) => look.state = format!("no answer: {error}"),
+            }
+            looked_at = Instant::now();
+        }
+    }
+    Ok(())
+}
+
+/// What a key does.
+enum Move {
+    By(i16),
+    End,
+}
+
+fn moved(key: KeyEvent, height: u16) -> Option<Move> {
+    let page = i16::try_from(height.saturating_sub(2)).unwrap_or(i16::MAX);
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('c') if is_control => Some(Move::End),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Move::End),
+        KeyCode::Down | KeyCode::Char('j') => Some(Move::By(1)),
+        KeyCode::Up | KeyCode::Char('k') => Some(Move::By(-1)),
+        KeyCode::PageDown | KeyCode::Char(' ') => Some(Move::By(page)),
+        KeyCode::PageUp => Some(Move::By(-page)),
+        KeyCode::Home => Some(Move::By(i16::MIN)),
+        _ => None,
+    }
+}
+
+fn draw(frame: &mut Frame<'_>, look: &Look, scrolled: u16) {
+    let rows = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]);
+    let [head, body] = rows.areas(frame.area());
+    let state = crate::text::escape(look.state.as_bytes(), char::is_control);
+    let keys = "  arrows and pages move, q ends".dim();
+    frame.render_widget(Line::from(vec!["terrace top: ".bold(), state.bold(), keys]), head);
+    let Some(picture) = &look.picture else { return };
+    let mut blocks = blocks::of(picture).into_iter();
+    // The first two are wide: they lie over the columns.
+    let wide = text(blocks.by_ref().take(2));
+    let count = usize::from((body.width / COLUMN).max(1));
+    let mut columns: Vec<Text<'_>> = vec![Text::default(); count];
+    for block in blocks {
+        if let Some(least) = columns.iter_mut().min_by_key(|column| column.height()) {
+            least.extend(text([block].into_iter()));
+        }
+    }
+    let above = u16::try_from(wide.height()).unwrap_or(u16::MAX).saturating_sub(scrolled);
+    let [top, below] =
+        Layout::vertical([Constraint::Length(above), Constraint::Fill(1)]).areas(body);
+    let behind = scrolled.saturating_sub(u16::try_from(wide.height()).unwrap_or(u16::MAX));
+    frame.render_widget(Paragraph::new(wide).scroll((scrolled, 0)), top);
+    let areas = Layout::horizontal(vec![Constraint::Fill(1); count]).split(below);
+    for (column, area) in columns.into_iter().zip(areas.iter()) {
+        frame.render_widget(Paragraph::new(column).scroll((behind, 0)), *area);
+    }
+}
+
+fn text(blocks: impl Iterator<Item = Block>) -> Text<'static> {
+    let lines = |block: Block| {
+        let lines = block.lines.into_iter().map(Line::from);
+        [Line::from(block.title.bold())].into_iter().chain(lines).chain([Line::default()])
+    };
+    blocks.flat_map(lines).collect()
+}
