@@ -11,10 +11,11 @@ use crate::{elsewhere, mariadb};
 
 /// Installs what is missing. Goes on behind what cannot be had, and says it at the end.
 pub(crate) fn run(root: &Path) -> Result<bool> {
-    let parts: [(&str, &dyn Fn() -> Result<()>); 3] = [
+    let parts: [(&str, &dyn Fn() -> Result<()>); 4] = [
         ("Rust's components", &|| rustup(&["component", "add", "clippy", "rustfmt"])),
         ("Rust's targets", &|| rustup(&[&["target", "add"], elsewhere::TARGETS].concat())),
         ("MariaDB", &|| mariadb::install(root)),
+        ("Chromium", &chromium),
     ];
     let mut is_whole = true;
     for (name, install) in parts {
@@ -31,4 +32,14 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
 
 fn rustup(arguments: &[&str]) -> Result<()> {
     passes(Command::new("rustup").args(arguments))
+}
+
+/// The browser that tests of the page drive.
+fn chromium() -> Result<()> {
+    if Command::new("chromium").arg("--version").output().is_ok() {
+        return Ok(());
+    }
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").args(["-q", "install", "--yes"]);
+    passes(command.args(["--no-install-recommends", "chromium", "fonts-dejavu-core"]))
 }

@@ -36,11 +36,15 @@ const LONG_LIMIT: Duration = Duration::from_hours(8);
 /// The binary whose tests plant a bug each. It is a stage of its own.
 const CONTROLS: &str = "controls";
 
-/// Every test of the workspace but the controls. Tests wait for the disk most of their time, so
-/// twice as many processes run as there are cores.
+/// The binary that drives a browser. It is a stage of its own.
+const BROWSER: &str = "browser";
+
+/// Every test of the workspace but the controls and that of the browser. Tests wait for the disk
+/// most of their time, so twice as many processes run as there are cores.
 pub(super) fn all(setting: &mut Setting) -> Result<()> {
     let mut programs: Vec<Program> = setting.programs()?.to_vec();
-    programs.retain(|program| program.is_test && program.name != CONTROLS);
+    programs.retain(|program| program.is_test);
+    programs.retain(|program| ![CONTROLS, BROWSER].contains(&&*program.name));
     let mut to_run = Vec::new();
     for program in &programs {
         if DIVIDED.contains(&program.name.as_str()) {
@@ -80,9 +84,7 @@ pub(super) fn unit(setting: &mut Setting) -> Result<()> {
 /// The tests of the tests: each plants one bug, and passes if the suite catches it. Databases at
 /// work in one process hold up each other, so each control has a process of its own.
 pub(super) fn controls(setting: &mut Setting) -> Result<()> {
-    let programs = setting.programs()?;
-    let found = programs.iter().find(|program| program.is_test && program.name == CONTROLS);
-    let binary = found.context("the build of the tests has no controls")?.clone();
+    let binary = alone(setting, CONTROLS)?;
     let one = |name: String| {
         let mut command = binary.command();
         command.args([&name, "--exact"]);
@@ -90,6 +92,20 @@ pub(super) fn controls(setting: &mut Setting) -> Result<()> {
     };
     let to_run = binary.tests()?.into_iter().map(one).collect();
     run(setting, to_run, jobs::at_a_time())
+}
+
+/// The page of a running database, in a browser.
+pub(super) fn page(setting: &mut Setting) -> Result<()> {
+    let binary = alone(setting, BROWSER)?;
+    let job = job(setting, &binary, BROWSER.to_owned(), &[]);
+    run(setting, vec![job], 1)
+}
+
+/// A binary that is a stage of its own.
+fn alone(setting: &mut Setting, name: &str) -> Result<Program> {
+    let mut programs = setting.programs()?.iter();
+    let found = programs.find(|program| program.is_test && program.name == name);
+    found.cloned().with_context(|| format!("the build of the tests has no {name}"))
 }
 
 /// Tests of one binary, by their names; all of them without any. One runs at a time.
