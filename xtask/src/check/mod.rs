@@ -139,7 +139,7 @@ const STAGES: &[Stage] = &[
     ("dax", Scope::Long, on_dax),
     ("media", Scope::Long, media::check),
     ("object store", Scope::Full, object::check),
-    ("page", Scope::Full, testing::page),
+    ("page", Scope::Long, testing::page),
     ("tracing", Scope::Full, checkers::tracing),
     ("loom", Scope::Long, checkers::loom),
     ("thread sanitizer", Scope::Long, checkers::thread_sanitizer),
