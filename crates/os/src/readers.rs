@@ -158,7 +158,8 @@ impl BesideReader {
 #[derive(Clone, Debug)]
 struct OpeningReader {
     name: String,
-    since: Instant,
+    /// Since when zones wait for it.
+    since: Option<Instant>,
     /// It will show no earlier edit.
     least: u64,
 }
@@ -192,17 +193,23 @@ impl Readers {
     ///
     /// An I/O error.
     pub fn list(&self, journaled: u64) -> io::Result<Vec<BesideReader>> {
+        self.list_for(journaled, false)
+    }
+
+    /// The same. Where zones wait, readers that are opening have [`PATIENCE`] from then on.
+    fn list_for(&self, journaled: u64, zones_wait: bool) -> io::Result<Vec<BesideReader>> {
         let Some(real) = self.files.real() else { return Ok(Vec::new()) };
         let mut listed = self.listed.lock();
         let (mut there, mut opening) = (Vec::new(), Vec::new());
         for name in real.list(&self.directory)?.into_iter().filter(|name| is_reader_name(name)) {
             let known = listed.opening.iter().find(|reader| reader.name == name).cloned();
-            let reader = known.unwrap_or_else(|| OpeningReader {
+            let mut reader = known.unwrap_or_else(|| OpeningReader {
                 name: name.clone(),
-                since: time::now(),
+                since: None,
                 least: listed.journaled,
             });
-            let is_late = time::since(reader.since) > PATIENCE;
+            let is_late =
+                zones_wait && time::since(*reader.since.get_or_insert_with(time::now)) > PATIENCE;
             let Some(line) = look(real, &self.directory.join(&name), is_late)? else { continue };
             let (shows, is_open) = (line.shows.unwrap_or(reader.least), line.shows.is_some());
             if is_open || !line.is_given_up {
@@ -219,7 +226,7 @@ impl Readers {
     /// Whether readers that were opening when this was first asked, with `None`, are so no more:
     /// they read zones. `opening` are those that still are.
     pub fn have_opened(&self, opening: &mut Option<Vec<String>>) -> bool {
-        let Ok(mut there) = self.list(0) else { return false };
+        let Ok(mut there) = self.list_for(0, true) else { return false };
         there.retain(|reader| !reader.is_open);
         let names = there.into_iter().map(|reader| reader.name);
         let left: Vec<String> = match opening.take() {
@@ -244,9 +251,10 @@ fn look(files: &RealFiles, path: &Path, is_late: bool) -> io::Result<Option<Read
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {
             return Ok(None);
         }
-        // It was made a moment ago.
+        // It was made a moment ago, or a rule of the system keeps it from this process. It may be
+        // open, and cannot be marked: it is waited for.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            return Ok(Some(ReaderLine { shows: None, is_given_up: is_late }));
+            return Ok(Some(ReaderLine { shows: None, is_given_up: false }));
         }
         opened => opened?,
     };
@@ -333,7 +341,8 @@ mod tests {
         assert!(!readers.have_opened(&mut None));
         let long_ago = || {
             let since = time::now().checked_sub(2 * PATIENCE).unwrap();
-            readers.listed.lock().opening.iter_mut().for_each(|reader| reader.since = since);
+            let mut listed = readers.listed.lock();
+            listed.opening.iter_mut().for_each(|reader| reader.since = Some(since));
         };
         long_ago();
         assert!(readers.have_opened(&mut None));
@@ -346,6 +355,19 @@ mod tests {
         long_ago();
         assert_eq!(shown(&readers, 0), Some(3));
         assert!(fast.shows(6).unwrap(), "one that is open is never late");
+    }
+
+    /// Bug: beside any writer no opening of more than ten seconds succeeded. Cause: each sample of
+    /// the history lists the readers for statistics, which began the patience with those that were
+    /// opening. Fix: it begins where zones wait.
+    #[test]
+    fn statistics_begin_no_patience() {
+        let (directory, files, readers) = world();
+        let slow = ReaderRegistration::begin(&files, directory.path()).unwrap();
+        assert_eq!(shown(&readers, 0), Some(0));
+        assert!(readers.listed.lock().opening.iter().all(|reader| reader.since.is_none()));
+        assert_eq!(shown(&readers, 0), Some(0));
+        assert!(slow.shows(3).unwrap());
     }
 
     /// Bug: with readers that came one after the other no zone was released, and no space came
