@@ -1,5 +1,6 @@
 //! `history`: the samples that the database has kept, as rows of bars.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
@@ -130,11 +131,13 @@ fn grid(samples: &[HistorySample]) -> Grid {
     let heads = ["least", "mean", "most", "last"].map(|head| (head, Align::Right));
     let heads = [&[("", Align::Left)][..], &heads, &[("", Align::Left)]].concat();
     let mut grid = Grid::new(&heads);
-    let Some(last) = samples.last() else { return grid };
+    // A name stays to the end of its opening.
+    let ends = steps(samples).filter(|step| !step.is_of_one_opening()).map(|step| step.from);
+    let names: BTreeSet<&str> =
+        ends.chain(samples.last()).flat_map(|end| end.values().map(|(name, _)| name)).collect();
     for (title, name, shown) in ROWS {
         let prefix = format!("{name}{{");
-        let names = last.values().map(|(name, _)| name);
-        for full in names.filter(|full| *full == name || full.starts_with(&prefix)) {
+        for full in names.iter().filter(|full| **full == name || full.starts_with(&prefix)) {
             let label = full[name.len()..].trim_matches(['{', '}']).replace(['=', '"'], " ");
             let title = format!("{title} {}", label.trim());
             if let Some(row) = row(title.trim(), samples, full, shown) {

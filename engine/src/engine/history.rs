@@ -3,13 +3,15 @@
 
 mod ring;
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Database, Engine, metrics, stats};
 use crate::base::error::{Error, Result};
-use crate::os::RealFiles;
+use crate::os::{Files, RealFiles};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use ring::probe;
 use ring::{Ring, Sample};
@@ -18,8 +20,8 @@ use ring::{Ring, Sample};
 ///
 /// Names and units are those of [`Database::metrics_text`] in `docs/operations.md`, with labels, as
 /// in `terrace_memory_held_bytes{part="cache"}`. What has a label `table` there is the sum over all
-/// tables here. Counters, which end with `_total`, `_count`, `_sum` or `_bucket{…}`, begin again
-/// with each opening.
+/// tables here, and falls when a table is dropped. Counters, which end with `_total`, `_count`,
+/// `_sum` or `_bucket{…}`, begin again with each opening.
 #[derive(Clone, Debug)]
 pub struct HistorySample {
     sample: Sample,
@@ -57,7 +59,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Unavailable`: a file could not be read. What a crash cut off, or damage, ends the samples
+    /// `Unavailable`: there is no such directory, or a file could not be read. What a crash cut off, or damage, ends the samples
     /// of its file.
     ///
     /// # Examples
@@ -78,7 +80,11 @@ impl Database {
     /// ```
     pub fn history(path: impl AsRef<Path>, since: SystemTime) -> Result<Vec<HistorySample>> {
         let (path, since) = (path.as_ref(), since.duration_since(UNIX_EPOCH).unwrap_or_default());
-        let samples = ring::read(&RealFiles::default(), path, since.as_millis() as u64);
+        let files = RealFiles::default();
+        let samples = files.has_directory(path).and_then(|is_there| match is_there {
+            true => ring::read(&files, path, since.as_millis() as u64),
+            false => Err(io::ErrorKind::NotFound.into()),
+        });
         let samples = samples.map_err(|e| Error::io("read the history in", path, e))?;
         Ok(samples.into_iter().map(|sample| HistorySample { sample }).collect())
     }
@@ -104,8 +110,15 @@ pub(super) fn keep(engine: &Engine, interval: Duration) {
         if engine.ctx.is_stopping() {
             return;
         }
-        let values = metrics::values(&stats::collect(engine), engine.shared.events.times());
-        let kept = ring.append(engine.shared.clock.now() / 1000, &values);
+        let mut sample = || {
+            let values = metrics::values(&stats::collect(engine), engine.shared.events.times());
+            ring.append(engine.shared.clock.now() / 1000, values)
+        };
+        // No panic of a statistic stops a database.
+        let Ok(kept) = catch_unwind(AssertUnwindSafe(&mut sample)) else {
+            engine.ctx.metrics.failures.add(1);
+            return;
+        };
         if let Err(e) = kept {
             engine.ctx.count_failure(&Error::io("write the history in", &engine.path, e));
         }

@@ -74,5 +74,6 @@ fn no_history_is_kept_where_none_is_asked_for() {
     let refused = options().history(Duration::from_millis(99)).open(&path).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     assert!(refused.to_string().contains("history"), "{refused}");
-    assert!(samples(&dir.path().join("none")).is_empty(), "nothing is there");
+    let nothing = Database::history(dir.path().join("none"), SystemTime::UNIX_EPOCH);
+    assert_eq!(nothing.unwrap_err().kind(), ErrorKind::Unavailable);
 }

@@ -55,14 +55,13 @@ pub(crate) struct FoundSamples {
 #[derive(Debug)]
 struct SampleEncoder {
     turn: u64,
-    names: Arc<[String]>,
-    /// The values before, as bits.
-    last: Vec<u64>,
+    /// The values before.
+    values: BTreeMap<String, f64>,
 }
 
 impl SampleEncoder {
     fn new(turn: u64) -> SampleEncoder {
-        SampleEncoder { turn, names: Arc::default(), last: Vec::new() }
+        SampleEncoder { turn, values: BTreeMap::new() }
     }
 
     fn head(&self) -> Vec<u8> {
@@ -72,22 +71,27 @@ impl SampleEncoder {
         bytes
     }
 
-    /// The bytes of a sample: two records where its names are new, else one.
-    fn encode(&mut self, at: u64, values: &BTreeMap<String, f64>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        if !values.keys().eq(self.names.iter()) {
-            self.names = values.keys().cloned().collect();
-            self.last = vec![0; self.names.len()];
-            self.put(&mut bytes, NAMES_OF_VALUES, self.names.join("\n").as_bytes());
-        }
-        let mut body = Vec::new();
+    /// The bytes of a sample: two records where a name is new, else one. A name that has no value
+    /// now, as of a level that is empty, stays: counters keep their value, and all else is 0.
+    fn encode(&mut self, at: u64, values: BTreeMap<String, f64>) -> Vec<u8> {
+        let (mut bytes, mut body) = (Vec::new(), Vec::new());
         put_u64(&mut body, at);
-        for (value, last) in values.values().zip(&mut self.last) {
+        let mut next = values;
+        for (name, last) in &self.values {
+            let gone = if is_counter(name) { *last } else { 0.0 };
+            next.entry(name.clone()).or_insert(gone);
+        }
+        if next.len() > self.values.len() {
+            let names: Vec<&str> = next.keys().map(String::as_str).collect();
+            self.put(&mut bytes, NAMES_OF_VALUES, names.join("\n").as_bytes());
+            self.values = next.keys().map(|name| (name.clone(), 0.0)).collect();
+        }
+        for (value, last) in next.values().zip(self.values.values()) {
             // The bits that differ are high ones mostly, and few bytes the other way round.
-            put_varint(&mut body, (value.to_bits() ^ *last).swap_bytes());
-            *last = value.to_bits();
+            put_varint(&mut body, (value.to_bits() ^ last.to_bits()).swap_bytes());
         }
         self.put(&mut bytes, VALUES, &body);
+        self.values = next;
         bytes
     }
 
@@ -96,6 +100,12 @@ impl SampleEncoder {
         put_u32(bytes, checksum(&[self.turn], &body));
         put_bytes(bytes, &body);
     }
+}
+
+/// Whether a value only rises while a database is open.
+fn is_counter(name: &str) -> bool {
+    let name = name.split('{').next().unwrap_or_default();
+    ["_total", "_count", "_sum", "_bucket"].iter().any(|end| name.ends_with(end))
 }
 
 /// What a file holds of samples from `since` on; `None` where its head does not check out.
@@ -177,6 +187,8 @@ fn load(files: &dyn Files, path: &Path, since: u64) -> io::Result<Option<FoundSa
 pub(crate) struct Ring {
     files: Arc<dyn Files>,
     directory: PathBuf,
+    /// A file has no more bytes.
+    most: u64,
     /// None before the first sample, and after one that could not be written.
     current: Option<OpenHistory>,
 }
@@ -191,24 +203,24 @@ struct OpenHistory {
 
 impl Ring {
     pub(crate) fn new(files: Arc<dyn Files>, directory: &Path) -> Ring {
-        Ring { files, directory: directory.to_path_buf(), current: None }
+        Ring { files, directory: directory.to_path_buf(), most: MOST, current: None }
     }
 
     /// Appends a sample. What was there stays after an error, but for the oldest half where the
     /// ring was to go on to it.
-    pub(crate) fn append(&mut self, at: u64, values: &BTreeMap<String, f64>) -> io::Result<()> {
+    pub(crate) fn append(&mut self, at: u64, values: BTreeMap<String, f64>) -> io::Result<()> {
         let mut current = match self.current.take() {
             Some(current) => current,
             None => self.resume()?,
         };
-        let mut bytes = current.encoder.encode(at, values);
-        if current.end + bytes.len() as u64 > MOST {
+        let mut bytes = current.encoder.encode(at, values.clone());
+        if current.end + bytes.len() as u64 > self.most {
             current = self.begin(1 - current.number, current.encoder.turn + 1)?;
             bytes = current.encoder.encode(at, values);
         }
         current.file.try_write_all_at(&bytes, current.end)?;
         current.end += bytes.len() as u64;
-        debug_assert!(current.end <= MOST, "two files are all that the history takes");
+        debug_assert!(current.end <= self.most, "two files are all that the history takes");
         self.current = Some(current);
         Ok(())
     }
@@ -258,11 +270,17 @@ pub(crate) fn probe(bytes: &[u8]) -> bool {
         let whole = || found.samples.iter().take_while(|sample| is_sorted(sample));
         for sample in whole() {
             let values = sample.names.iter().cloned().zip(sample.values.iter().copied());
-            again.extend(encoder.encode(sample.at, &values.collect()));
+            again.extend(encoder.encode(sample.at, values.collect()));
         }
         let again = decode(&again, 0).map_or_else(Vec::new, |found| found.samples);
-        let bits = |sample: &Sample| sample.values.iter().map(|n| n.to_bits()).collect::<Vec<_>>();
-        assert!(again.iter().map(bits).eq(whole().map(bits)), "samples read the same again");
+        let has = |sample: &Sample, name: &String, value: &f64| {
+            let place = sample.names.binary_search(name);
+            place.is_ok_and(|n| sample.values[n].to_bits() == value.to_bits())
+        };
+        for (sample, again) in whole().zip(&again) {
+            let mut values = sample.names.iter().zip(&sample.values);
+            assert!(values.all(|(name, value)| has(again, name, value)), "it reads the same again");
+        }
         !found.samples.is_empty()
     };
     accepts(bytes) | accepts(&with_right_sums(bytes))
