@@ -1,6 +1,7 @@
 //! Columns on their way to level 1, in the turn of a round or out of it: what drains do with a
 //! table.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use crate::mvcc::{DrainedMap, Horizon, KeyInterval, pin};
 use crate::os::time;
 use crate::read::view::View;
 use crate::sstable::Extent;
+use crate::storage::Location;
 use crate::table::{Change, DrainRound, Shared, TableCore};
 use crate::version::{Edit, Op, Room, Version};
 
@@ -44,13 +46,25 @@ impl Drained<'_> {
         AddedExtents::of(&self.done.edit).bytes.saturating_sub(gone)
     }
 
+    /// Bytes that it has written: extents, and values that lie apart.
+    fn written(&self) -> u64 {
+        let before: BTreeSet<_> = places_of_values(self.done.replaced.iter()).collect();
+        let added = self.done.edit.ops.iter().filter_map(|op| match op {
+            Op::AddExtent { extent, .. } => Some(extent),
+            _ => None,
+        });
+        let values: BTreeSet<_> = places_of_values(added).collect();
+        let values = values.difference(&before).map(|place| u64::from(place.len));
+        AddedExtents::of(&self.done.edit).bytes + values.sum::<u64>()
+    }
+
     fn info(&self) -> DrainInfo {
         let added = AddedExtents::of(&self.done.edit);
         DrainInfo {
             table: self.table.name(),
             level0_bytes: self.plan.level0_bytes,
             extents_out: added.count,
-            bytes_out: added.bytes,
+            bytes_out: self.written(),
             ..DrainInfo::default()
         }
     }
@@ -251,7 +265,7 @@ pub(super) fn install_all(
         level0 += drained.plan.level0_bytes;
         runs += drained.plan.run_bytes;
         added += drained.added();
-        ctx.metrics.drained_bytes.add(AddedExtents::of(&drained.done.edit).bytes);
+        ctx.metrics.drained_bytes.add(drained.written());
         ctx.metrics.spilled_extents.add(drained.used_up());
         let info = ctx.options.events.prepare(|| drained.info());
         install_one(ctx, *drained, &versions, horizon);
@@ -266,6 +280,13 @@ pub(super) fn install_all(
     ctx.options.events.times().drains.add(took);
     ctx.metrics.drain_micros.add(took.as_micros() as u64);
     Ok(DrainedBytes { level0, runs, added, took })
+}
+
+/// Where the values lie that extents have apart.
+fn places_of_values<'a>(
+    extents: impl Iterator<Item = &'a Arc<Extent>>,
+) -> impl Iterator<Item = Location> {
+    extents.flat_map(|extent| extent.values()).map(|values| values.meta().location)
 }
 
 /// A table has one column in a drain: its edit raises D of each column once.

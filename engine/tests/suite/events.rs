@@ -13,8 +13,8 @@ use crate::common::{tiny, wait_until};
 use terrace::events::{DrainInfo, Event};
 use terrace::testing::Machine;
 use terrace::{
-    Database, Durability, ErrorKind, Existing, ObjectServer, Options, Stats, StoreFault, Table,
-    TableOptions, Tier, WriteBatch,
+    Compression, Database, Durability, ErrorKind, Existing, ObjectServer, Options, Stats,
+    StoreFault, Table, TableOptions, Tier, WriteBatch,
 };
 
 const LONG: Duration = Duration::from_mins(2);
@@ -545,4 +545,21 @@ fn roles_are_told_with_the_last_commit() {
         "{of_standby:?}"
     );
     assert!(matches!(roles(of_taken)[..], [("promoted", end)] if end >= last));
+}
+
+/// Bug: what drains had written left out values that lie apart. Cause: the extents of the edit were
+/// counted alone. Fix: the value extents that are new with them count too.
+#[test]
+fn what_drains_write_has_large_values_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(16 << 20).open(dir.path().join("db")).unwrap();
+    let shape = TableOptions::new().large_values(1024).compression(Compression::None);
+    let table = db.create_table("t", shape).unwrap();
+    for n in 0..400_u32 {
+        table.put(n.to_be_bytes(), vec![n as u8; 10_000]).unwrap();
+    }
+    assert!(db.compact_range(&table, ..).unwrap().is_finished);
+    let stats = db.stats();
+    let (drained, written) = (stats.background.drained_bytes, stats.disk.written_bytes);
+    assert!((4_000_000..=written).contains(&drained), "{drained} of {written}");
 }
