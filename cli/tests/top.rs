@@ -28,10 +28,10 @@ fn a_directory_is_shown_once_where_there_is_no_terminal() {
 fn a_running_database_is_shown_by_the_address_of_its_page() {
     let bench = Bench::new();
     let db = Options::new().pm_size(4 << 20).open(bench.db()).unwrap();
-    db.table("people\x1b[2J").unwrap().put("ada", "1815").unwrap();
+    db.table("<people>").unwrap().put("ada", "1815").unwrap();
     let page = MonitorOptions::new().token(TOKEN).serve(&db, "127.0.0.1:0").unwrap();
     let text = bench.run(["top", &page.url()]).good();
-    assert!(text.contains("people\\x1b[2J") && !text.contains('\x1b'), "{text}");
+    assert!(text.contains("<people>") && !text.contains('\x1b'), "{text}");
     let shown: Value = bench.run(["top", "--json", &page.url()]).json();
     assert_eq!(shown["stairs"][1]["name"], "region");
     let without = format!("http://{}/", page.address());

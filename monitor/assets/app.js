@@ -41,7 +41,7 @@
   }
 
   async function get(path) {
-    const response = await fetch(path, { cache: 'no-store' });
+    const response = await fetch(path, { cache: 'no-store', signal: AbortSignal.timeout(5000) });
     if (!response.ok) throw new Error(`${response.status}`);
     return response;
   }

@@ -26,7 +26,8 @@ impl Histogram {
         self.buckets.last().map_or(0, |bucket| bucket.count)
     }
 
-    /// The bound that this part of those since `earlier` stayed under; `None` if there are none.
+    /// The bound that this part of those since `earlier` stayed under, infinite beyond the last one;
+    /// `None` if there are none.
     pub fn quantile(&self, part: f64, earlier: Option<&Histogram>) -> Option<f64> {
         let before = |at: usize| {
             let bucket = earlier.and_then(|earlier| earlier.buckets.get(at));
@@ -39,10 +40,7 @@ impl Histogram {
             return None;
         }
         let enough = (part * all as f64).ceil().max(1.0) as u64;
-        let found = counts().find(|(at, bucket)| since(*at, bucket.count) >= enough)?;
-        let last =
-            || counts().rev().map(|(_, bucket)| bucket.bound).find(|bound| bound.is_finite());
-        Some(found.1.bound).filter(|bound| bound.is_finite()).or_else(last)
+        counts().find(|(at, bucket)| since(*at, bucket.count) >= enough).map(|(_, of)| of.bound)
     }
 }
 
@@ -88,8 +86,7 @@ mod tests {
         assert_eq!((now.name.as_str(), now.sum, now.count()), ("terrace_read_get", 1.5, 100));
         assert_eq!(now.quantile(0.5, None), Some(0.001));
         assert_eq!(now.quantile(0.98, None), Some(0.002));
-        // Beyond the last bound nothing more is known.
-        assert_eq!(now.quantile(0.99, None), Some(0.002));
+        assert_eq!(now.quantile(0.99, None), Some(f64::INFINITY), "it is beyond the last bound");
         assert_eq!(now.quantile(0.5, Some(&now)), None);
         let mut earlier = now.clone();
         earlier.buckets[0].count = 89;

@@ -150,8 +150,11 @@ fn point(rates: &Rates<'_>) -> Point {
         read: rates.of(|stats| stats.disk.read_bytes as f64),
         throttled_ms: rates.of(|stats| stats.commit.throttled_ms),
         lock_wait_ms: rates.seconds_in("terrace_lock_wait").map(ms),
-        commit_p99_ms: rates.quantile("terrace_commit_wait", 0.99).map(ms),
-        get_p99_ms: rates.quantile("terrace_read_get", 0.99).map(ms),
+        commit_p99_ms: rates
+            .quantile("terrace_commit_wait", 0.99)
+            .filter(|p| p.is_finite())
+            .map(ms),
+        get_p99_ms: rates.quantile("terrace_read_get", 0.99).filter(|p| p.is_finite()).map(ms),
         region: part(u64::from(stats.pm.zones_used), u64::from(stats.pm.zones)),
         memory: part(stats.memory.total(), stats.memory.limit),
     }

@@ -87,5 +87,10 @@ pub(super) fn number(rate: Option<f64>) -> String {
 
 /// A bound of a time, as text.
 pub(super) fn bound(seconds: Option<f64>) -> String {
-    seconds.map_or(UNKNOWN.to_owned(), |seconds| format!("≤ {}", time(seconds)))
+    match seconds {
+        None => UNKNOWN.to_owned(),
+        Some(bound) if bound.is_finite() => format!("≤ {}", time(bound)),
+        // The last bound of the engine's histograms.
+        Some(_) => "> 34 s".to_owned(),
+    }
 }

@@ -96,7 +96,7 @@ fn latencies(rates: &Rates<'_>) -> Section {
         row(kind, cells)
     });
     let columns = ["of", "how many", "p50 now", "p99 now", "p50 in all", "p99 in all"];
-    let note = "One of 64 calls is timed; every sync, wait, drain and request is.".to_owned();
+    let note = "About one of 64 calls is timed; every sync, wait, drain and request is.".to_owned();
     Section { note, ..section("latencies", "How long calls take", &columns, rows.collect()) }
 }
 

@@ -14,8 +14,8 @@ pub(super) struct Block {
     pub(super) lines: Vec<String>,
 }
 
-/// What a picture shows, block by block. Names may have anything: what changes a terminal is
-/// escaped.
+/// What a picture shows, block by block. Another process may have sent it: what changes a terminal
+/// is escaped.
 pub(super) fn of(picture: &Picture) -> Vec<Block> {
     let mut blocks = vec![first(picture), stairs(&picture.stairs)];
     blocks.extend(picture.sections.iter().map(section));

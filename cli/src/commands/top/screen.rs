@@ -21,10 +21,10 @@ const COLUMN: u16 = 84;
 /// Runs until a key ends it. The terminal is as it was before then.
 pub(super) fn run(source: &mut Source, first: Look) -> io::Result<()> {
     interrupt::on_signals();
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
     let done = show(&mut terminal, source, first);
-    ratatui::try_restore()?;
-    done
+    let restored = ratatui::try_restore();
+    done.and(restored)
 }
 
 fn show(
@@ -38,7 +38,9 @@ fn show(
         let left = INTERVAL.saturating_sub(looked_at.elapsed());
         if event::poll(left)? {
             if let Event::Key(key) = event::read()? {
-                match moved(key, terminal.size()?.height) {
+                // Some systems tell of the release too.
+                let height = terminal.size()?.height;
+                match key.is_press().then(|| moved(key, height)).flatten() {
                     Some(Move::End) => break,
                     Some(Move::By(lines)) => scrolled = scrolled.saturating_add_signed(lines),
                     None => {}
