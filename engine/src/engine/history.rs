@@ -59,8 +59,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Unavailable`: there is no such directory, or a file could not be read. What a crash cut off, or damage, ends the samples
-    /// of its file.
+    /// `Unavailable`: there is no such directory, or a file could not be read. What a crash cut
+    /// off, or damage, ends the samples of its file.
     ///
     /// # Examples
     ///

@@ -553,7 +553,8 @@ fn roles_are_told_with_the_last_commit() {
 fn what_drains_write_has_large_values_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let db = Options::new().pm_size(16 << 20).open(dir.path().join("db")).unwrap();
-    let shape = TableOptions::new().large_values(1024).compression(Compression::None);
+    let shape = TableOptions::new().large_values(1024);
+    let shape = shape.compression(Compression::None, Compression::None);
     let table = db.create_table("t", shape).unwrap();
     for n in 0..400_u32 {
         table.put(n.to_be_bytes(), vec![n as u8; 10_000]).unwrap();

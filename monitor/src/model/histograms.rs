@@ -26,8 +26,8 @@ impl Histogram {
         self.buckets.last().map_or(0, |bucket| bucket.count)
     }
 
-    /// The bound that this part of those since `earlier` stayed under, infinite beyond the last one;
-    /// `None` if there are none.
+    /// The bound that this part of those since `earlier` stayed under, infinite beyond the last
+    /// one; `None` if there are none.
     pub fn quantile(&self, part: f64, earlier: Option<&Histogram>) -> Option<f64> {
         let before = |at: usize| {
             let bucket = earlier.and_then(|earlier| earlier.buckets.get(at));
