@@ -11,11 +11,10 @@ use crate::{elsewhere, mariadb};
 
 /// Installs what is missing. Goes on behind what cannot be had, and says it at the end.
 pub(crate) fn run(root: &Path) -> Result<bool> {
-    let parts: [(&str, &dyn Fn() -> Result<()>); 4] = [
+    let parts: [(&str, &dyn Fn() -> Result<()>); 3] = [
         ("Rust's components", &|| rustup(&["component", "add", "clippy", "rustfmt"])),
         ("Rust's targets", &|| rustup(&[&["target", "add"], elsewhere::TARGETS].concat())),
         ("MariaDB", &|| mariadb::install(root)),
-        ("Chromium", &chromium),
     ];
     let mut is_whole = true;
     for (name, install) in parts {
@@ -34,8 +33,8 @@ fn rustup(arguments: &[&str]) -> Result<()> {
     passes(Command::new("rustup").args(arguments))
 }
 
-/// The browser that tests of the page drive.
-fn chromium() -> Result<()> {
+/// Installs the browser that tests of the page drive, where it is missing.
+pub(crate) fn chromium() -> Result<()> {
     if Command::new("chromium").arg("--version").output().is_ok() {
         return Ok(());
     }

@@ -96,6 +96,7 @@ pub(super) fn controls(setting: &mut Setting) -> Result<()> {
 
 /// The page of a running database, in a browser.
 pub(super) fn page(setting: &mut Setting) -> Result<()> {
+    crate::setup::chromium()?;
     let binary = alone(setting, BROWSER)?;
     let job = job(setting, &binary, BROWSER.to_owned(), &[]);
     run(setting, vec![job], 1)
