@@ -234,8 +234,8 @@ impl TxnRange {
             return running.read(&self.inner, self.table, key);
         }
         let core = &running.tables[self.table].pinned.core;
-        let found = shared.read(core, snapshot, |view, at| read::find(view, key, at))?;
-        Ok(found.map(|_| Bytes::new()))
+        let is_there = shared.read(core, snapshot, |view, at| read::contains(view, key, at))?;
+        Ok(is_there.then(Bytes::new))
     }
 
     /// The next row from `end`, inside of a call of its transaction.
