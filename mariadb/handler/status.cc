@@ -7,7 +7,6 @@
 
 #include <cmath>
 #include <sstream>
-#include <vector>
 
 /* Bytes with a unit that people read. */
 static Bytes size_of(ulonglong bytes)
@@ -151,19 +150,25 @@ std::map<Bytes, Bytes> all_metrics()
   return values;
 }
 
-/* The thread that asks reads what it was given before it asks again. */
-static int show_metrics(MYSQL_THD, st_mysql_show_var *variable, void *, system_status_var *,
+/*
+  The variables are in the statement's memory. A function in its WHERE may ask once more, while the
+  server reads them.
+*/
+static int show_metrics(MYSQL_THD thd, st_mysql_show_var *variable, void *, system_status_var *,
                         enum_var_type)
 {
-  static thread_local std::map<Bytes, Bytes> values;
-  static thread_local std::vector<st_mysql_show_var> shown;
-  values = all_metrics();
-  shown.clear();
-  for (auto &one : values)
-    shown.push_back({one.first.c_str(), &one.second[0], SHOW_CHAR});
-  shown.push_back({nullptr, nullptr, SHOW_LONG});
+  const std::map<Bytes, Bytes> values = all_metrics();
+  const size_t size = (values.size() + 1) * sizeof(st_mysql_show_var);
+  auto *const shown = static_cast<st_mysql_show_var *>(thd_alloc(thd, size));
+  static st_mysql_show_var nothing[] = {{nullptr, nullptr, SHOW_LONG}};
   variable->type = SHOW_ARRAY;
-  variable->value = shown.data();
+  variable->value = shown ? shown : nothing;
+  if (!shown)
+    return 1;
+  st_mysql_show_var *next = shown;
+  for (auto &one : values)
+    *next++ = {thd_strdup(thd, one.first.c_str()), thd_strdup(thd, one.second.c_str()), SHOW_CHAR};
+  *next = {nullptr, nullptr, SHOW_LONG};
   return 0;
 }
 
