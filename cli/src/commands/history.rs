@@ -30,25 +30,71 @@ enum Shown {
     Waiting,
 }
 
-/// The rows. A name with labels is one row for each of them.
-const ROWS: [(&str, &str, Shown); 17] = [
-    ("records committed/s", "terrace_commit_records_total", Shown::Rate),
-    ("syncs of commits/s", "terrace_commit_syncs_total", Shown::Rate),
-    ("waiting for space or pace", "terrace_commit_throttled_seconds_total", Shown::Waiting),
-    ("waiting for locks", "terrace_lock_wait_seconds_sum", Shown::Waiting),
-    ("look-ups answered/s", "terrace_level_answered_total", Shown::Rate),
-    ("blocks from the cache/s", "terrace_cache_hits_total", Shown::Rate),
-    ("blocks read/s", "terrace_cache_misses_total", Shown::Rate),
-    ("written to extents/s", "terrace_disk_written_bytes_total", Shown::ByteRate),
-    ("drained/s", "terrace_background_drained_bytes_total", Shown::ByteRate),
-    ("compactions/s", "terrace_background_compactions_total", Shown::Rate),
-    ("jobs that failed/s", "terrace_background_failures_total", Shown::Rate),
-    ("region: units taken", "terrace_pm_zones_used", Shown::Count),
-    ("snapshots", "terrace_background_snapshots", Shown::Count),
-    ("memory", "terrace_memory_held_bytes", Shown::Bytes),
-    ("size", "terrace_level_size_bytes", Shown::Bytes),
-    ("in objects", "terrace_table_objects_bytes", Shown::Bytes),
-    ("not yet in the shared store", "terrace_share_lag_bytes", Shown::Bytes),
+/// What rows there are. A name with labels makes one row for each of them.
+struct Series {
+    title: &'static str,
+    name: &'static str,
+    shown: Shown,
+}
+
+const SERIES: [Series; 17] = [
+    Series {
+        title: "records committed/s",
+        name: "terrace_commit_records_total",
+        shown: Shown::Rate,
+    },
+    Series { title: "syncs of commits/s", name: "terrace_commit_syncs_total", shown: Shown::Rate },
+    Series {
+        title: "waiting for space or pace",
+        name: "terrace_commit_throttled_seconds_total",
+        shown: Shown::Waiting,
+    },
+    Series {
+        title: "waiting for locks",
+        name: "terrace_lock_wait_seconds_sum",
+        shown: Shown::Waiting,
+    },
+    Series {
+        title: "look-ups answered/s",
+        name: "terrace_level_answered_total",
+        shown: Shown::Rate,
+    },
+    Series {
+        title: "blocks from the cache/s",
+        name: "terrace_cache_hits_total",
+        shown: Shown::Rate,
+    },
+    Series { title: "blocks read/s", name: "terrace_cache_misses_total", shown: Shown::Rate },
+    Series {
+        title: "written to extents/s",
+        name: "terrace_disk_written_bytes_total",
+        shown: Shown::ByteRate,
+    },
+    Series {
+        title: "drained/s",
+        name: "terrace_background_drained_bytes_total",
+        shown: Shown::ByteRate,
+    },
+    Series {
+        title: "compactions/s",
+        name: "terrace_background_compactions_total",
+        shown: Shown::Rate,
+    },
+    Series {
+        title: "jobs that failed/s",
+        name: "terrace_background_failures_total",
+        shown: Shown::Rate,
+    },
+    Series { title: "region: units taken", name: "terrace_pm_zones_used", shown: Shown::Count },
+    Series { title: "snapshots", name: "terrace_background_snapshots", shown: Shown::Count },
+    Series { title: "memory", name: "terrace_memory_held_bytes", shown: Shown::Bytes },
+    Series { title: "size", name: "terrace_level_size_bytes", shown: Shown::Bytes },
+    Series { title: "in objects", name: "terrace_table_objects_bytes", shown: Shown::Bytes },
+    Series {
+        title: "not yet in the shared store",
+        name: "terrace_share_lag_bytes",
+        shown: Shown::Bytes,
+    },
 ];
 
 /// Prints the history of the database.
@@ -103,9 +149,9 @@ impl Step<'_> {
 
     /// Whether counters went on from the first to the second.
     fn is_of_one_opening(&self) -> bool {
-        const LSN: &str = "terrace_commit_groups_total";
+        const GROUPS: &str = "terrace_commit_groups_total";
         const OPENED: &str = "terrace_open_duration_seconds";
-        self.from.get(OPENED) == self.to.get(OPENED) && self.from.get(LSN) <= self.to.get(LSN)
+        self.from.get(OPENED) == self.to.get(OPENED) && self.from.get(GROUPS) <= self.to.get(GROUPS)
     }
 
     /// What a row shows for it.
@@ -135,7 +181,7 @@ fn grid(samples: &[HistorySample]) -> Grid {
     let ends = steps(samples).filter(|step| !step.is_of_one_opening()).map(|step| step.from);
     let names: BTreeSet<&str> =
         ends.chain(samples.last()).flat_map(|end| end.values().map(|(name, _)| name)).collect();
-    for (title, name, shown) in ROWS {
+    for Series { title, name, shown } in SERIES {
         let prefix = format!("{name}{{");
         for full in names.iter().filter(|full| **full == name || full.starts_with(&prefix)) {
             let label = full[name.len()..].trim_matches(['{', '}']).replace(['=', '"'], " ");

@@ -110,12 +110,12 @@ pub(super) fn keep(engine: &Engine, interval: Duration) {
         if engine.ctx.is_stopping() {
             return;
         }
-        let mut sample = || {
+        let sample = || {
             let values = metrics::values(&stats::collect(engine), engine.shared.events.times());
             ring.append(engine.shared.clock.now() / 1000, values)
         };
         // No panic of a statistic stops a database.
-        let Ok(kept) = catch_unwind(AssertUnwindSafe(&mut sample)) else {
+        let Ok(kept) = catch_unwind(AssertUnwindSafe(sample)) else {
             engine.ctx.metrics.failures.add(1);
             return;
         };

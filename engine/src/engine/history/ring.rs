@@ -1,6 +1,6 @@
-//! Samples in two files of the database's directory. Samples are appended to one of them. When it
-//! has no room left, the other one begins anew. So the history is bounded, and half of it is always
-//! there. `docs/format.md` ("The history") has the bytes.
+//! Samples in two files of the database's directory. The ring appends samples to one of them. When
+//! that file is full, the ring empties the other one and goes on there. So two files bound the
+//! history, and the older half stays. `docs/format.md` ("The history") has the bytes.
 //!
 //! No sync is made: what a power cut takes are the last samples. A record that does not check out
 //! ends its file, for a reader as for the next writer, who appends there. The checksum has the
@@ -175,7 +175,7 @@ fn load(files: &dyn Files, path: &Path, since: u64) -> io::Result<Option<FoundSa
     loop {
         match file.read_vec(0, file.len()?.min(MOST) as usize) {
             Ok(bytes) => return Ok(decode(&bytes, since)),
-            // A writer has just begun the file anew.
+            // A writer has just emptied the file.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(e) => return Err(e),
         }
@@ -213,10 +213,11 @@ impl Ring {
             Some(current) => current,
             None => self.resume()?,
         };
-        let mut bytes = current.encoder.encode(at, values.clone());
+        let mut bytes = current.encoder.encode(at, values);
         if current.end + bytes.len() as u64 > self.most {
+            let all = std::mem::take(&mut current.encoder.values);
             current = self.begin(1 - current.number, current.encoder.turn + 1)?;
-            bytes = current.encoder.encode(at, values);
+            bytes = current.encoder.encode(at, all);
         }
         current.file.try_write_all_at(&bytes, current.end)?;
         current.end += bytes.len() as u64;
@@ -243,7 +244,7 @@ impl Ring {
         Ok(OpenHistory { number, file, end, encoder: SampleEncoder::new(found.turn) })
     }
 
-    /// Begins a file anew.
+    /// Empties a file, and writes its head.
     fn begin(&self, number: usize, turn: u64) -> io::Result<OpenHistory> {
         let path = self.directory.join(NAMES[number]);
         let file = match self.files.open(&path, OpenHow::Write) {
