@@ -13,8 +13,9 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 /// As long as this after the last look somebody is looking.
 const LOOKING: Duration = Duration::from_secs(10);
 
-/// Points that are kept: of ten minutes.
+/// Points that are kept: as many as ten minutes have, and none that is older.
 const POINTS: usize = 600;
+const OLDEST_MS: u64 = 600_000;
 
 /// Samples of a database that it does not keep open.
 #[derive(Debug)]
@@ -67,6 +68,8 @@ impl Sampler {
         };
         let sample = Sample::new(at_ms, stats, &metrics);
         let picture = picture(&sample, self.last.as_ref().map(|last| &last.sample));
+        let is_over = |first: &mut Point| first.at_ms + OLDEST_MS < at_ms;
+        while self.points.pop_front_if(is_over).is_some() {}
         if self.points.len() == POINTS {
             self.points.pop_front();
         }
