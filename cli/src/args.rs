@@ -195,8 +195,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArguments {
-    /// The directory of a database, which is opened read-only, or the address of a running one's
-    /// page: http://HOST:PORT/, with ?token=TOKEN if it asks for one [default: as --db says]
+    /// The address of a running database's page: http://HOST:PORT/, with ?token=TOKEN if it asks for
+    /// one. Or a directory, which is opened read-only: it stands as of then [default: as --db says]
     #[arg(value_name = "PATH|URL")]
     pub(crate) place: Option<PathBuf>,
 }

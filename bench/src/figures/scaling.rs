@@ -61,8 +61,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     beside_readers(settings, report)
 }
 
-/// Puts a second of a writer alone, and beside ten readers: each opens anew and gets ten rows each
-/// second. They take turns, so that neither has the smaller database.
+/// How many puts a second a writer makes alone, and beside ten readers. Each reader refreshes once
+/// a second, and gets ten rows. The two cases take turns, so that neither has the smaller database.
 fn beside_readers(settings: &Settings, report: &mut Report) -> Result<()> {
     let name = "readers of other openings: a put";
     if !settings.wants(name, "terrace") {

@@ -280,7 +280,8 @@ impl Locker {
         self.manager.has(&Request { owner: self.id, mode, span })
     }
 
-    /// Whether it has a range that this one takes the place of, which needs no memory then.
+    /// Whether this range takes the place of one that it has. Its own ranges need no more memory
+    /// then; boundaries of other owners in it do.
     fn has_within(&self, space: u64, range: &KeyRange) -> bool {
         range.interval().is_some_and(|keys| self.ranges.has_within(&names(space, &keys)))
     }

@@ -1,4 +1,4 @@
-//! The screen: blocks in columns, drawn anew each second.
+//! Draws the blocks in columns, once a second, until a key ends it.
 
 use std::io;
 use std::time::Instant;
@@ -87,7 +87,7 @@ fn draw(frame: &mut Frame<'_>, look: &Look, scrolled: u16) {
     frame.render_widget(Line::from(vec!["terrace top: ".bold(), state.bold(), keys]), head);
     let Some(picture) = &look.picture else { return };
     let mut blocks = blocks::of(picture).into_iter();
-    // The first two are wide: they lie over the columns.
+    // The first two blocks are wide, so they stand above the columns.
     let wide = text(blocks.by_ref().take(2));
     let count = usize::from((body.width / COLUMN).max(1));
     let mut columns: Vec<Text<'_>> = vec![Text::default(); count];

@@ -179,7 +179,7 @@ pub(crate) fn unlock(file: &File) -> io::Result<()> {
     file.unlock()
 }
 
-/// Lets all users read and write a file, whatever the umask says.
+/// Gives all users the right to read and write a file. The umask does not count.
 pub(crate) fn let_others(file: &File) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, Mode::from_bits_truncate(0o666))?)
 }
