@@ -80,7 +80,8 @@ void refuse_lost_name(THD *thd)
       continue;
     // A CREATE TABLE without partitions finds those of a lost table by its list alone: to copy all
     // names takes long.
-    const bool may_be_hidden = alters || thd->lex->part_info || has_list(name);
+    const bool may_be_hidden =
+      alters || thd->lex->part_info || thd->lex->create_info.like() || has_list(name);
     if (library_has(name) || (may_be_hidden && !partitions_of(name).empty()))
     {
       tell(fail_as_taken(name));
@@ -123,9 +124,12 @@ int drop_partitions_of(const Bytes &table)
   // The list is durable before the first partition, and goes before it. Without one, and with no
   // definition of partitions, they may be of a lost table.
   if (is_recovering())
-    return is_hidden(table) || has_list(table) || has_partitioned_definition(table)
-             ? note_drop(table)
-             : HA_ERR_NO_SUCH_TABLE;
+  {
+    const bool is_own = is_hidden(table) || has_list(table) || has_partitioned_definition(table);
+    const int error = is_own ? begin_drop(current_thd, table) : 0;
+    // The server removes the definition behind it. Without one a later recovery drops nothing.
+    return error ? error : HA_ERR_NO_SUCH_TABLE;
+  }
   const std::vector<Bytes> names = partitions_of(table);
   if (names.empty() || has_definition(table))
     return HA_ERR_NO_SUCH_TABLE;

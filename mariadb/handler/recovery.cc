@@ -8,9 +8,6 @@
 #include <set>
 #include <shared_mutex>
 
-/* The library's table of what recoveries have dropped by name. */
-static const char DROPS[] = "#terrace/drops";
-
 /* What the server drops partitioned tables with; NULL before the plugin has its own there. */
 static int (*drop_of_server)(handlerton *, const char *) = nullptr;
 /* Shared by drops that use the database. */
@@ -18,42 +15,6 @@ static std::shared_mutex in_drop;
 static bool recovers = false;
 
 bool is_recovering() { return recovers; }
-
-/* What recoveries have dropped by a name that no table has, until their definitions are settled. */
-int note_drop(const Bytes &table)
-{
-  Failure failure;
-  terrace_table *drops = terrace_database_table(terrace_db, DROPS, failure.out());
-  // The server removes the definition behind it. Without one a later recovery drops nothing.
-  const bool failed = !drops || terrace_table_put(drops, table.data(), table.size(), "", 0,
-                                                  TERRACE_DURABLE, failure.out()) != TERRACE_OK;
-  terrace_table_free(drops);
-  return failed ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
-}
-
-/* Drops what was noted and has no definition any more, and the list, which the server leaves. */
-static void end_drops()
-{
-  Failure failure;
-  terrace_table *drops = terrace_database_existing_table(terrace_db, DROPS, failure.out());
-  if (!drops)
-    return;
-  terrace_cursor *cursor = terrace_table_cursor(drops, nullptr, failure.out());
-  terrace_row row;
-  while (cursor && terrace_cursor_next(cursor, &row, failure.out()) == TERRACE_OK)
-  {
-    const Bytes table(row.key, row.key_len);
-    if (!has_definition(table))
-    {
-      // What cannot be dropped is named as a table without a definition.
-      drop_each(partitions_of(table));
-      unlink(list_of(table).c_str());
-    }
-    terrace_table_delete(drops, table.data(), table.size(), TERRACE_RELAXED, failure.out());
-  }
-  terrace_cursor_free(cursor);
-  terrace_table_free(drops);
-}
 
 /* A drop of a partitioned table, whose list goes first. The server's recovery finds none. */
 static int drop_partitioned(handlerton *hton, const char *path)
@@ -120,7 +81,6 @@ static int recovery_done(handlerton *)
 {
   recovers = false;
   settle_renames(false);
-  end_drops();
   warn_of_tables_without_definitions();
   return 0;
 }

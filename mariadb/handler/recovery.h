@@ -23,7 +23,5 @@ void recovery_begins();
 void give_drop_back();
 /* Whether the server does what its log of DDL says. */
 bool is_recovering();
-/* A recovery drops this name. HA_ERR_NO_SUCH_TABLE: partitions are dropped when it is done. */
-int note_drop(const Bytes &table);
 
 #endif

@@ -399,12 +399,16 @@ int begin_drop(THD *thd, const Bytes &table)
   return 0;
 }
 
-/* Ends a drop that a crash has cut. Whether that is done. */
+/*
+  Ends a drop that a crash has cut, or that a recovery has left. Whether that is done. A table that has
+  got the name of partitions since, and no definition, stays.
+*/
 static bool end_drop(const Bytes &table)
 {
   if (has_definition(table))
     return true;
-  if (drop_each(partitions_of(table)) || (library_has(table) && drop_library_table(table)) ||
+  const std::vector<Bytes> names = partitions_of(table);
+  if (drop_each(names) || (names.empty() && library_has(table) && drop_library_table(table)) ||
       set_references(table, {}))
     return false;
   unlink(list_of(table).c_str());
@@ -460,15 +464,14 @@ void end_renames(THD *thd)
 
 void settle_renames(bool recovers)
 {
-  std::vector<Rename> settled;
+  std::vector<Rename> settled, drops;
   Definitions definitions;
   for (const Rename &rename : noted())
   {
     last_number = std::max(last_number, rename.number);
     if (is_drop(rename))
     {
-      if (!recovers && end_drop(rename.from))
-        settled.push_back(rename);
+      drops.push_back(rename);
       continue;
     }
     // A later start tries again what failed, and the end of the recovery what waits for it.
@@ -476,6 +479,9 @@ void settle_renames(bool recovers)
       settled.push_back(rename);
     settle_references(rename.from, rename.to);
   }
+  for (const Rename &drop : drops)
+    if (!recovers && end_drop(drop.from))
+      settled.push_back(drop);
   sweep_references();
   const std::vector<Rename> kept = finish(settled, MYF(MY_WME));
   if (recovers)

@@ -28,7 +28,8 @@ int sync_renames(THD *thd);
 /*
   Before a table goes without a definition: in steps, by DROP TABLE of a lost one, or behind its
   definition, by an ALTER TABLE that gives its copy another engine and another name. Behind a crash
-  between the steps the start drops the rest, which no statement of the server's log does.
+  between the steps the start drops the rest, which no statement of the server's log does. So it does
+  with partitions that a recovery drops by a name that no table of the library has.
 */
 int begin_drop(THD *thd, const Bytes &table);
 

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::kills::verify_tables;
-use super::server::{Server, Start};
+use super::server::{Server, Start, until};
 use super::sessions::Session;
-use super::{FOLDER, build};
+use super::{FOLDER, build, lost};
 
 /// What a case begins with. The one table is partitioned, the other is not.
 const BEGIN: &str = "\
@@ -36,12 +36,12 @@ const BEGIN: &str = "\
 /// A statement, and at how many moments the server can be killed in it at least: before and behind
 /// each call of the library that it takes. With fewer the plugin has missed some.
 #[derive(Clone, Copy)]
-struct Case {
+pub(super) struct Case {
     least: usize,
     statement: &'static str,
 }
 
-const fn case(least: usize, statement: &'static str) -> Case {
+pub(super) const fn case(least: usize, statement: &'static str) -> Case {
     Case { least, statement }
 }
 
@@ -180,8 +180,12 @@ const FOLDER_OF_SERVER: &str = "cut-ddl";
 const TABLES: &str = "SELECT table_name FROM information_schema.tables \
     WHERE table_schema = 'cut' ORDER BY 1";
 
+/// How many connections wait for others to end their use of a table.
+const WAITING: &str = "SELECT COUNT(*) FROM information_schema.processlist \
+    WHERE state = 'Waiting for table metadata lock'";
+
 /// The server with the plugin that kills it.
-struct Killing<'a> {
+pub(super) struct Killing<'a> {
     root: &'a Path,
     plugin: &'a Path,
     /// The file with the number of moments until the server dies.
@@ -202,17 +206,17 @@ impl Killing<'_> {
     }
 
     /// From now on the server dies at a moment, counted from 1.
-    fn kill_at(&self, moment: usize) -> Result<()> {
+    pub(super) fn kill_at(&self, moment: usize) -> Result<()> {
         fs::write(self.countdown, format!("{moment}\n")).context("naming a moment")
     }
 
     /// From now on it lives.
-    fn let_live(&self) -> Result<()> {
+    pub(super) fn let_live(&self) -> Result<()> {
         fs::remove_file(self.countdown).context("forgetting a moment")
     }
 
     /// Before a statement all definitions are durable.
-    fn begin(&self, server: &Server) -> Result<()> {
+    pub(super) fn begin(&self, server: &Server) -> Result<()> {
         server.sql(BEGIN, "mysql")?;
         let Some(folder) = self.durable else { return Ok(()) };
         remove(folder)?;
@@ -235,7 +239,7 @@ impl Killing<'_> {
     }
 
     /// Starts the server again. It is killed once more while it recovers, if it comes that far.
-    fn start_again(&self, data: &Path, moment: usize) -> Result<Server> {
+    pub(super) fn start_again(&self, data: &Path, moment: usize) -> Result<Server> {
         self.cut(data)?;
         self.kill_at(moment)?;
         let started = self.start(Start::kept(FOLDER_OF_SERVER));
@@ -272,7 +276,11 @@ pub(super) fn run(root: &Path, long: bool, text: &str) -> Result<()> {
                 server = kill_in(&killing, server, *case)?;
             }
             if durable.is_none() && (text.is_empty() || text == "lost") {
-                server = lost_rows_stay(&killing, server)?;
+                server = lost::rows_stay(&killing, server)?;
+                server = lost::partitions_go(&killing, server)?;
+            }
+            if durable.is_none() && (text.is_empty() || text == "reader") {
+                server = readers_hold_it_up(&killing, server)?;
             }
             let log = fs::read_to_string(server.log()).context("reading the error log")?;
             if let Some(line) = log.lines().find(|line| line.contains("cannot rename table")) {
@@ -353,139 +361,49 @@ fn kill_in(killing: &Killing<'_>, mut server: Server, case: Case) -> Result<Serv
     Ok(server)
 }
 
-/// A table whose definition is lost, and a statement that gives its name to another one.
-struct Lost {
-    table: &'static str,
-    /// What of it is lost: the definition, or the list of partitions too.
-    files: &'static [&'static str],
-    /// Makes a table of another engine by the name. The server is killed at each moment then.
-    first: &'static str,
-    statement: &'static str,
-}
-
-const fn refused(table: &'static str, statement: &'static str) -> Lost {
-    Lost { table, files: &["frm"], first: "", statement }
-}
-
-const REFUSED: &[Lost] = &[
-    refused("single", "CREATE TABLE single (id INT PRIMARY KEY) ENGINE=Terrace"),
-    refused("single", "CREATE TABLE single ENGINE=Terrace SELECT b FROM second"),
-    refused("single", "CREATE SEQUENCE single ENGINE=Terrace"),
-    refused("parts", "CREATE TABLE parts (id INT PRIMARY KEY) ENGINE=Terrace"),
-    refused(
-        "parts",
-        "CREATE TABLE parts (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY HASH (id) \
-         PARTITIONS 2",
-    ),
-    refused("parts", "CREATE TABLE parts LIKE model"),
-    refused("parts", "CREATE TABLE parts (a INT DEFAULT NEXTVAL(s)) ENGINE=Terrace"),
-    refused(
-        "parts",
-        "CREATE TABLE parts (a INT DEFAULT NEXTVAL(s)) ENGINE=Terrace SELECT b FROM second",
-    ),
-    refused(
-        "single",
-        "CREATE TABLE single (a INT DEFAULT NEXTVAL(s)) ENGINE=Terrace SELECT b FROM second",
-    ),
-    Lost {
-        table: "single",
-        files: &["frm"],
-        first: "CREATE TABLE single (id INT PRIMARY KEY) ENGINE=InnoDB",
-        statement: "ALTER TABLE single ENGINE=Terrace",
-    },
-    refused("parts", CONVERTED),
-    Lost { table: "parts", files: &["frm", "par"], first: "", statement: CONVERTED },
-    Lost {
-        table: "parts",
-        files: &["frm", "par"],
-        first: "",
-        statement: "CREATE TABLE parts (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY HASH (id) \
-                    PARTITIONS 2",
-    },
-    // It is not refused. The server is killed before the library has a table.
-    Lost {
-        table: "parts",
-        files: &["frm", "par"],
-        first: "",
-        statement: "CREATE TABLE parts (id INT PRIMARY KEY) ENGINE=Terrace",
-    },
+/// Changes by a copy, which waits for those who read the table when all rows are in it.
+const HELD_UP: &[&str] = &[
+    "ALTER TABLE single MODIFY a BIGINT, ALGORITHM=COPY",
+    "ALTER TABLE single MODIFY a BIGINT, RENAME TO other",
+    "ALTER TABLE single ENGINE=InnoDB, RENAME TO left_engine",
+    "ALTER TABLE parts MODIFY a BIGINT",
+    "ALTER TABLE inno ENGINE=Terrace",
 ];
 
-/// Bug: a partition that becomes a table got the name of a lost table, and hid its partitions.
-/// Cause: the handler looked for such names in other statements alone. Fix: in this one too.
-const CONVERTED: &str = "ALTER TABLE model CONVERT PARTITION p1 TO TABLE parts";
-
-/// Bug: a kill in a CREATE TABLE that is refused for the name of a lost table took the lost rows.
-/// Cause: the server logs the statement before it asks a handler, and its recovery drops what has
-/// the name. Fix: a recovery drops no table without a definition, which one that was made has. Bug:
-/// so did a kill in an ALTER TABLE that takes the table of another engine over. Cause: it was
-/// refused at its rename, and a recovery drops what has the name there. Fix: its copy is refused.
-/// Bug: a kill in a CREATE TABLE took partitions whose list was lost too. Cause: its recovery
-/// dropped all partitions by the name. Fix: it drops those of a table that has a list.
-fn lost_rows_stay(killing: &Killing<'_>, mut server: Server) -> Result<Server> {
-    for lost in REFUSED {
-        for moment in 1.. {
-            let was_killed;
-            (server, was_killed) = kill_over(killing, server, (lost, moment))
-                .with_context(|| format!("{}, killed at moment {moment}", lost.statement))?;
-            if !was_killed && moment == 1 {
-                bail!("{}: the server is not killed where it is refused", lost.statement);
-            }
-            if !was_killed || lost.first.is_empty() {
-                break;
-            }
+/// The server is killed while a copy waits for a transaction that has read the table. Its log of DDL
+/// has it that all is copied, so the recovery ends the statement.
+fn readers_hold_it_up(killing: &Killing<'_>, mut server: Server) -> Result<Server> {
+    let data = server.data();
+    for (n, statement) in HELD_UP.iter().enumerate() {
+        killing.begin(&server)?;
+        let before = tables(&server)?;
+        server.sql(statement, "cut")?;
+        let behind = tables(&server)?;
+        killing.begin(&server)?;
+        let mut reader = Session::open(&server, "cut")?;
+        reader.send("BEGIN; SELECT COUNT(*) FROM single, parts, inno")?;
+        reader.answer()?;
+        let mut changing = Session::open(&server, "cut")?;
+        changing.send(statement)?;
+        until("a copy waits for a reader", || Ok(server.sql(WAITING, "cut")?.trim() == "1"))?;
+        server.kill()?;
+        let context = || format!("{statement}, killed while it waits for a reader");
+        server = killing.start_again(&data, 1 + n % 5).with_context(context)?;
+        verify_tables(&server).with_context(context)?;
+        let now = tables(&server).with_context(context)?;
+        if now != before && now != behind {
+            bail!("{}: the tables are\n{now}and not\n{before}or\n{behind}", context());
         }
     }
-    println!("kills where a lost name is refused: {} statements", REFUSED.len());
+    println!("kills where a reader holds a copy up: {} statements", HELD_UP.len());
     Ok(server)
-}
-
-/// Kills the server at a moment of a statement over lost rows. Whether it was killed.
-fn kill_over(
-    killing: &Killing<'_>,
-    server: Server,
-    (lost, moment): (&Lost, usize),
-) -> Result<(Server, bool)> {
-    let data = server.data();
-    killing.begin(&server)?;
-    server.sql("CREATE TABLE model LIKE parts; CREATE SEQUENCE s ENGINE=Terrace", "cut")?;
-    let before = tables(&server)?;
-    server.sql("FLUSH TABLES", "cut")?;
-    let place = data.join("cut").join(lost.table);
-    let aside = |of_file: &str| place.with_extension(format!("{of_file}-aside"));
-    for of_file in lost.files {
-        fs::rename(place.with_extension(of_file), aside(of_file)).context("losing a definition")?;
-    }
-    if !lost.first.is_empty() {
-        server.sql(lost.first, "cut")?;
-    }
-    killing.kill_at(moment)?;
-    let was_killed = send(&server, lost.statement, true)?;
-    killing.let_live()?;
-    server.kill()?;
-    let server = killing.start_again(&data, 1)?;
-    if !lost.first.is_empty() {
-        server.sql(&format!("DROP TABLE {}", lost.table), "cut")?;
-    }
-    for of_file in lost.files {
-        fs::rename(aside(of_file), place.with_extension(of_file))
-            .context("finding a definition")?;
-    }
-    let now = tables(&server)?;
-    if now != before {
-        bail!("the tables are\n{now}and not\n{before}");
-    }
-    // A sequence cannot be checked.
-    server.sql("DROP SEQUENCE s", "cut")?;
-    verify_tables(&server)?;
-    Ok((server, was_killed))
 }
 
 fn is_one_of(cases: &[Case], statement: &str) -> bool {
     cases.iter().any(|case| case.statement == statement)
 }
 
-fn has_moments(Case { least, statement }: Case, found: usize) -> Result<()> {
+pub(super) fn has_moments(Case { least, statement }: Case, found: usize) -> Result<()> {
     println!("{statement}: killed at {found} moments");
     if found < least {
         bail!("{statement}: there are {least} moments at least to kill the server at");
@@ -494,7 +412,7 @@ fn has_moments(Case { least, statement }: Case, found: usize) -> Result<()> {
 }
 
 /// Sends a statement, which may fail. Whether the server was killed in it.
-fn send(server: &Server, statement: &str, may_fail: bool) -> Result<bool> {
+pub(super) fn send(server: &Server, statement: &str, may_fail: bool) -> Result<bool> {
     let mut session = Session::open(server, "cut")?;
     session.send(statement)?;
     // A client may end with its server.
@@ -509,7 +427,7 @@ fn send(server: &Server, statement: &str, may_fail: bool) -> Result<bool> {
 }
 
 /// The definitions and the checksums of all tables of a case.
-fn tables(server: &Server) -> Result<String> {
+pub(super) fn tables(server: &Server) -> Result<String> {
     let mut all = String::new();
     for table in server.sql(TABLES, "mysql")?.lines() {
         let statements = format!("SHOW CREATE TABLE cut.{table}; CHECKSUM TABLE cut.{table}");

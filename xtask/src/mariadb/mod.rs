@@ -11,6 +11,7 @@ mod examples;
 mod install;
 mod kept;
 mod kills;
+mod lost;
 mod noted;
 mod online;
 mod orders;
