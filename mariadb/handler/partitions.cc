@@ -62,10 +62,8 @@ void refuse_lost_name(THD *thd)
 {
   const int command = thd_sql_command(thd);
   const bool alters = command == SQLCOM_ALTER_TABLE;
-  const bool converts =
-    alters && (thd->lex->alter_info.partition_flags & ALTER_PARTITION_CONVERT_OUT);
   const bool makes = command == SQLCOM_CREATE_TABLE || command == SQLCOM_CREATE_SEQUENCE ||
-                     converts || (alters && (thd->lex->alter_info.flags & ALTER_RENAME));
+                     (alters && (thd->lex->alter_info.flags & ALTER_RENAME));
   if (!makes || thd->is_error())
     return;
   // The statement itself has the name in several places, or in none: CREATE ... SELECT.
@@ -167,7 +165,8 @@ int list_changed(const char *path, const char *, chf_create_flags change)
 int rename_partitions_of(const Bytes &from, const Bytes &to)
 {
   int error = HA_ERR_NO_SUCH_TABLE;
-  if (!is_recovering())
+  // Those of a lost table are not of a partition that was to become a table.
+  if (!is_recovering() || table_of_partition(to) != to)
     return error;
   for (const Bytes &name : partitions_of(from))
     if ((error = rename_library_table(name, to + name.substr(from.size()))))

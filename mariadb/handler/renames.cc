@@ -346,7 +346,10 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
   Rename rename = {0, table_of_partition(from), table_of_partition(to)};
   // A partition that becomes a table, or moves in its table, is not all that its definition names.
   if ((rename.from == from) != (rename.to == to) || rename.from == rename.to)
-    return 0;
+  {
+    const bool becomes_table = rename.from != from && rename.to == to && library_has(from);
+    return becomes_table && !is_recovering() && !partitions_of(to).empty() ? fail_as_taken(to) : 0;
+  }
   // No crash leaves temporary tables.
   if (is_temporary(from))
     return 0;

@@ -70,7 +70,9 @@ const REFUSED: &[Lost] = &[
 ];
 
 /// Bug: a partition that becomes a table got the name of a lost table, and hid its partitions.
-/// Cause: the handler looked for such names in other statements alone. Fix: in this one too.
+/// Cause: the server has written the new definition when it first asks the handler, which then takes
+/// no name for that of a lost table. Fix: the handler refuses the rename, and the server takes the
+/// statement back.
 const CONVERTED: &str = "ALTER TABLE model CONVERT PARTITION p1 TO TABLE parts";
 
 /// Bug: a kill in a CREATE TABLE that is refused for the name of a lost table took the lost rows.
