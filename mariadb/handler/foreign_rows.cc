@@ -326,7 +326,8 @@ int ha_terrace::follow_row(const Reference &key, const Bytes &of_row, const Byte
     table->update_virtual_fields(this, VCOL_UPDATE_FOR_WRITE);
     table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
   }
-  return update_row(table->record[1], table->record[0]);
+  error = update_row(table->record[1], table->record[0]);
+  return error == HA_ERR_RECORD_IS_THE_SAME ? 0 : error;
 }
 
 /* Changes the rows of one child. */

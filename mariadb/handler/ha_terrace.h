@@ -180,6 +180,7 @@ private:
   int remove_entry(uint index, const uchar *record, const Bytes &row);
   int change_entry(uint index, const uchar *old_record, const uchar *new_record,
                    const Bytes &old_row, const Bytes &new_row, bool is_new_to_view);
+  bool is_same(const uchar *old_record, const uchar *new_record) const;
   int differs_in_view(const Bytes &key, const uchar *record, bool *differs);
   int fail_if_taken(uint index, const Bytes &key);
   int note_auto_increment(const uchar *record);

@@ -338,11 +338,26 @@ int ha_terrace::differs_in_view(const Bytes &key, const uchar *record, bool *dif
   return 0;
 }
 
+/* Whether no stored column changes. The new record is the table's first one. */
+bool ha_terrace::is_same(const uchar *old_record, const uchar *new_record) const
+{
+  const my_ptrdiff_t to_old = old_record - new_record;
+  for (Field **column = table->field; *column; column++)
+    if ((*column)->stored_in_db() &&
+        ((*column)->is_real_null() != (*column)->is_real_null(to_old) ||
+         (!(*column)->is_real_null() && (*column)->cmp_binary_offset(uint(to_old)))))
+      return false;
+  return true;
+}
+
 int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
 {
   int error = begin_write();
   if (error)
     return error;
+  // As InnoDB does: the server counts no change then. A row that is written anew expires later.
+  if (!open_table->expires() && is_same(old_record, new_record))
+    return HA_ERR_RECORD_IS_THE_SAME;
   compute_unread(old_record);
   compute_unread(new_record);
   const Bytes old_key = row_key(old_record), new_key = row_key(new_record);
