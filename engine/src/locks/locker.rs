@@ -280,10 +280,19 @@ impl Locker {
         self.manager.has(&Request { owner: self.id, mode, span })
     }
 
-    /// Whether this range takes the place of one that it has. Its own ranges need no more memory
-    /// then; boundaries of other owners in it do.
-    fn has_within(&self, space: u64, range: &KeyRange) -> bool {
-        range.interval().is_some_and(|keys| self.ranges.has_within(&names(space, &keys)))
+    /// Whether all locks need no more memory with this range: what its own ones in it give back is
+    /// enough for it, and for its part in the boundaries of other owners.
+    fn is_for_free(&self, space: u64, range: &KeyRange, mode: Mode) -> bool {
+        let Some(keys) = range.interval() else { return true };
+        let names = names(space, &keys);
+        let (mut joined, mut freed) = (names.clone(), 0);
+        for one in self.ranges.touching(&names) {
+            joined = joined.joined(&one);
+            freed += bytes_of(&one);
+        }
+        let span = Span::Range(names);
+        let grown = self.manager.growth(&Request { owner: self.id, mode, span });
+        grown + bytes_of(&joined).cast_signed() <= freed.cast_signed()
     }
 
     /// Locks all keys of a range, those that are not there too; the part of it that its ranges did
@@ -297,7 +306,7 @@ impl Locker {
         table: &dyn Fn() -> String,
     ) -> Result<Option<KeyRange>> {
         let room = self.make_room(Locker::bytes_of_range(range));
-        if room.is_err() && !self.has_range(space, range, mode) && !self.has_within(space, range) {
+        if room.is_err() && !self.is_for_free(space, range, mode) {
             return room.map(|()| None);
         }
         self.lock_range_beyond_limit(space, range, mode, patience, table)

@@ -236,6 +236,11 @@ impl LockManager {
         }
     }
 
+    /// By how many bytes the boundaries of ranges would grow with a range.
+    pub(super) fn growth(&self, request: &Request) -> isize {
+        self.ranges.lock().growth(request)
+    }
+
     /// Changes the ranges that are held. The caller has all shards.
     fn change_ranges<T>(&self, f: impl FnOnce(&mut RangeLocks) -> T) -> T {
         let mut held = self.ranges.lock();

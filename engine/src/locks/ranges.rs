@@ -119,15 +119,33 @@ impl RangeLocks {
     /// Gives names to an owner; by how many bytes the boundaries have grown.
     pub(super) fn grant(&mut self, names: &KeyInterval, owner: OwnerId, mode: Mode) -> isize {
         self.change(names, |holders| {
-            match holders.binary_search_by_key(&owner, |(holder, _)| *holder) {
-                Ok(at) => holders[at].1 = mode.max(holders[at].1),
-                Err(at) => holders.insert(at, (owner, mode)),
-            }
+            give(holders, owner, mode);
             debug_assert!(
                 holders.len() == 1 || holders.iter().all(|(_, mode)| *mode == Mode::Shared),
                 "what is granted excludes nothing that is held (invariant 3)"
             );
         })
+    }
+
+    /// By how many bytes the boundaries would grow if a range were given to its owner.
+    pub(super) fn growth(&self, request: &Request) -> isize {
+        let Span::Range(names) = &request.span else { return 0 };
+        let in_front = (Bound::Unbounded, Bound::Excluded(names.start.as_slice()));
+        let in_front = self.at.range::<[u8], _>(in_front).next_back();
+        let mut before = in_front.map_or_else(Holders::new, |(_, holders)| holders.clone());
+        let mut bytes = 0;
+        for part in self.parts(&request.span) {
+            let mut holders = Holders::from_slice(part.holders);
+            give(&mut holders, request.owner, request.mode);
+            bytes += if holders == before { 0 } else { bytes_at(part.start, &holders) };
+            before = holders;
+        }
+        let end = names.end.as_deref();
+        let behind = end.map(|end| (end, self.holders(end)));
+        bytes += behind
+            .filter(|(_, holders)| *holders != before.as_slice())
+            .map_or(0, |(end, holders)| bytes_at(end, holders));
+        bytes.cast_signed() - self.bytes_from(&names.start, end).cast_signed()
     }
 
     /// Takes names back from an owner.
@@ -157,11 +175,7 @@ impl RangeLocks {
     fn bytes_from(&self, start: &[u8], end: Option<&[u8]>) -> usize {
         let upper = end.map_or(Bound::Unbounded, Bound::Included);
         let boundaries = self.at.range::<[u8], _>((Bound::Included(start), upper));
-        let holder = 2 * size_of::<(OwnerId, Mode)>();
-        let others = |holders: &Holders| holders.len().saturating_sub(1) * holder;
-        boundaries
-            .map(|(name, holders)| RangeLocks::bytes_of_boundary(name.len()) + others(holders))
-            .sum()
+        boundaries.map(|(name, holders)| bytes_at(name, holders)).sum()
     }
 
     /// Makes a boundary.
@@ -217,5 +231,19 @@ impl RangeLocks {
             }
         }
         held
+    }
+}
+
+/// What a boundary takes, with its name and holders.
+fn bytes_at(name: &[u8], holders: &[(OwnerId, Mode)]) -> usize {
+    let others = holders.len().saturating_sub(1);
+    RangeLocks::bytes_of_boundary(name.len()) + others * 2 * size_of::<(OwnerId, Mode)>()
+}
+
+/// Adds an owner, in this mode at least.
+fn give(holders: &mut Holders, owner: OwnerId, mode: Mode) {
+    match holders.binary_search_by_key(&owner, |(holder, _)| *holder) {
+        Ok(at) => holders[at].1 = mode.max(holders[at].1),
+        Err(at) => holders.insert(at, (owner, mode)),
     }
 }

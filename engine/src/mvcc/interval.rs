@@ -129,7 +129,9 @@ impl IntervalSet {
     pub(crate) fn insert(&mut self, interval: &KeyInterval) -> Vec<KeyInterval> {
         debug_assert!(!interval.is_empty(), "a set has no interval without keys");
         let (mut joined, mut gone) = (interval.clone(), Vec::new());
-        while let Some(near) = self.last_touching(&joined) {
+        loop {
+            let last = self.touching(&joined).next();
+            let Some(near) = last else { break };
             self.0.remove(&near.start);
             joined = joined.joined(&near);
             gone.push(near);
@@ -138,15 +140,15 @@ impl IntervalSet {
         gone
     }
 
-    /// The last one that has keys of `interval`, or ends or begins where that begins or ends.
-    fn last_touching(&self, interval: &KeyInterval) -> Option<KeyInterval> {
-        let last = match &interval.end {
-            Some(end) => self.0.range::<[u8], _>(up_to(end)).next_back(),
-            None => self.0.last_key_value(),
-        };
-        let (start, end) = last?;
-        let touches = end.as_ref().is_none_or(|end| *end >= interval.start);
-        touches.then(|| KeyInterval { start: start.clone(), end: end.clone() })
+    /// Those that have keys of `interval`, or end or begin where that begins or ends, the last one
+    /// first.
+    pub(crate) fn touching(&self, interval: &KeyInterval) -> impl Iterator<Item = KeyInterval> {
+        let upper = interval.end.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let touches = |end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| *end >= interval.start);
+        let from_last = self.0.range::<[u8], _>((Bound::Unbounded, upper)).rev();
+        from_last
+            .take_while(move |(_, end)| touches(end))
+            .map(|(start, end)| KeyInterval { start: start.clone(), end: end.clone() })
     }
 
     /// The one that `key` lies in.
@@ -181,15 +183,6 @@ impl IntervalSet {
         let last = self.0.range::<[u8], _>((Bound::Unbounded, upper)).next_back();
         let reaches = |end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| *end > interval.start);
         !interval.is_empty() && last.is_some_and(|(_, end)| reaches(end))
-    }
-
-    /// Whether `interval` has all keys of one of them.
-    pub(crate) fn has_within(&self, interval: &KeyInterval) -> bool {
-        let from = (Bound::Included(interval.start.as_slice()), Bound::Unbounded);
-        let first = self.0.range::<[u8], _>(from).next();
-        first.is_some_and(|(start, end)| {
-            interval.covers(&KeyInterval { start: start.clone(), end: end.clone() })
-        })
     }
 
     /// The keys of `interval` that none of them has, in order.
