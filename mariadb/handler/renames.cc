@@ -83,8 +83,8 @@ static bool forget(std::vector<Rename> done)
         TERRACE_OK)
       continue;
     is_done = false;
-    sql_print_warning("Terrace: cannot note the end of a rename of table %s to %s: %s",
-                      rename.from.c_str(), rename.to.c_str(), failure.message());
+    sql_print_warning("Terrace: cannot note the end of a rename or a drop of table %s: %s",
+                      rename.from.c_str(), failure.message());
   }
   terrace_table_free(renames);
   return is_done;
@@ -294,7 +294,7 @@ int sync_renames(THD *thd)
 {
   std::vector<Rename> renames = renames_of(thd);
   renames.erase(std::remove_if(renames.begin(), renames.end(),
-                               [](const Rename &one) { return !one.number; }),
+                               [](const Rename &one) { return !one.number || is_drop(one); }),
                 renames.end());
   return !sync(&renames, MYF(MY_WME)).empty();
 }
@@ -468,6 +468,7 @@ void end_renames(THD *thd)
 void settle_renames(bool recovers)
 {
   std::vector<Rename> settled, drops;
+  std::set<Bytes> unsettled;
   Definitions definitions;
   for (const Rename &rename : noted())
   {
@@ -480,10 +481,13 @@ void settle_renames(bool recovers)
     // A later start tries again what failed, and the end of the recovery what waits for it.
     if (settle(rename, &definitions, recovers))
       settled.push_back(rename);
+    else
+      unsettled.insert(rename.to);
     settle_references(rename.from, rename.to);
   }
+  // What has the name of a dropped table may be one whose rename has failed.
   for (const Rename &drop : drops)
-    if (!recovers && end_drop(drop.from))
+    if (!recovers && !unsettled.count(drop.from) && end_drop(drop.from))
       settled.push_back(drop);
   sweep_references();
   const std::vector<Rename> kept = finish(settled, MYF(MY_WME));
