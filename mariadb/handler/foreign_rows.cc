@@ -109,15 +109,15 @@ int ha_terrace::rows_of_key(uint index, const Bytes &prefix, uint kind, std::vec
   if (is_whole)
     range = {{begin.data(), begin.size(), TERRACE_INCLUDED},
              {behind.data(), behind.size(), TERRACE_EXCLUDED}};
-  else if (int error = trx()->before_range_lock(open_table->name_of_table(), open_table->table,
-                                                range, kind == TERRACE_FOR_UPDATE, &is_whole))
+  else if (int error = trx()->before_range_lock(open_table->name_of_table(),
+                                                kind == TERRACE_FOR_UPDATE, &is_whole))
     return error;
   if (rest)
     rest->clear();
   May_wait may_wait(trx());
   uint read_kind = is_whole ? TERRACE_READ_NEWEST : kind;
   terrace_cursor *entries =
-    trx()->locking_cursor(open_table->name_of_table(), open_table->table, range,
+    trx()->locking_cursor(nullptr, open_table->name_of_table(), open_table->table, range,
                           kind == TERRACE_FOR_UPDATE, &read_kind, &failure);
   if (!entries)
     return failure.handler_error(ha_thd());

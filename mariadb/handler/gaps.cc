@@ -51,7 +51,7 @@ int ha_terrace::open_cursor(const terrace_range &range, uint kind)
   Failure failure;
   close_cursor();
   if (kind != TERRACE_READ_NEWEST)
-    if (int error = choose_kind(range, &kind))
+    if (int error = choose_kind(&kind))
       return error;
   cursor_kind = kind;
   May_wait may_wait(trx(), skip_locked);

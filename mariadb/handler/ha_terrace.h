@@ -253,7 +253,7 @@ private:
   void end_scan();
   int begin_read();
   uint scan_kind() const;
-  int choose_kind(const terrace_range &range, uint *kind) const;
+  int choose_kind(uint *kind) const;
   uint locking_kind() const;
   bool steps_through_gaps(bool is_narrow) const;
   int from(uchar *record, const terrace_range &range, Way way);

@@ -79,7 +79,7 @@ int ha_terrace::multi_range_read_init(RANGE_SEQ_IF *ranges, void *parameter, uin
   is_in_range = false;
   // After a write of the transaction a row may have changed since its entry of the view.
   reads_batches = !(flags & HA_MRR_USE_DEFAULT_IMPL) && row_lock == LOCK_NONE &&
-                  scan_kind() == TERRACE_READ && !trx()->is_serializable() && !trx()->has_written();
+                  scan_kind() == TERRACE_READ && !trx()->has_written();
   has_more_ranges = true;
   return handler::multi_range_read_init(ranges, parameter, count, flags, buffer);
 }

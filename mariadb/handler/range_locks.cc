@@ -8,17 +8,13 @@
 
 #include <algorithm>
 
-/*
-  What the library counts for a lock on a range (`Locker::bytes_of_range`), besides the bytes of its
-  ends, which it has twice. Ranges become one lock at one part in so many of what locks may take, as
-  those of rows do.
-*/
-static const ulonglong BYTES_OF_RANGE = 248;
+/* Ranges become one lock at one part in so many of what the locks of a transaction may take. */
 static const ulonglong ESCALATE_AT = 4;
 
 /*
-  Locks all rows of a table, unless another transaction holds some of them: rows and ranges can be
-  locked one by one then, and nothing waits for what only saves memory.
+  Locks all rows of a table, unless another transaction holds some of them, or so many ranges that it
+  saves no memory: rows and ranges can be locked one by one then, and nothing waits or fails for what
+  only saves memory.
 */
 int Trx::lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole)
 {
@@ -30,7 +26,8 @@ int Trx::lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole)
     transaction, table, &all, is_exclusive ? TERRACE_FOR_UPDATE : TERRACE_FOR_SHARE, failure.out());
   terrace_cursor_free(cursor);
   *is_whole = cursor != nullptr;
-  return cursor || failure.status() == TERRACE_TIMEOUT ? 0 : fail(failure);
+  const terrace_status status = failure.status();
+  return cursor || status == TERRACE_TIMEOUT || status == TERRACE_TOO_LARGE ? 0 : fail(failure);
 }
 
 bool Trx::holds_whole(const Bytes &name, bool is_exclusive) const
@@ -39,60 +36,71 @@ bool Trx::holds_whole(const Bytes &name, bool is_exclusive) const
   return found != whole.end() && found->second >= is_exclusive;
 }
 
-/* Whether ranges have become so many that they are to be one lock. It is tried again with more. */
-bool Trx::adds_up(Ranges *ranges, ulonglong bytes) const
-{
-  const ulonglong step = settings.lock_limit / ESCALATE_AT;
-  ranges->bytes += bytes;
-  ranges->due = std::max(ranges->due, step);
-  if (ranges->bytes < ranges->due)
-    return false;
-  ranges->due = ranges->bytes + step / 4;
-  return true;
-}
-
+/* It gives none of its ranges back that it has locked exclusively, unless it is so too. */
 int Trx::becomes_whole(const Bytes &name, terrace_table *table, bool is_exclusive, bool *is_whole)
 {
-  const int error = lock_whole(table, is_exclusive, is_whole);
-  if (!*is_whole)
-    return error;
-  whole[name] = is_exclusive;
-  // The library has joined them.
   Ranges &of_table = ranges_locked[name];
-  ranges_of_all.bytes -= of_table.bytes;
-  ranges_of_all.due -= of_table.bytes;
-  of_table = Ranges();
+  const ulonglong before = terrace_transaction_lock_memory(transaction);
+  is_exclusive |= of_table.are_exclusive;
+  const int error = lock_whole(table, is_exclusive, is_whole);
+  if (*is_whole)
+    whole[name] = is_exclusive;
+  const ulonglong now = terrace_transaction_lock_memory(transaction);
+  const ulonglong freed = now < before ? std::min(before - now, of_table.bytes) : 0;
+  of_table.bytes -= freed;
+  range_bytes -= freed;
+  // It is tried again with more.
+  of_table.due = of_table.bytes + settings.lock_limit / ESCALATE_AT / 4;
   return error;
 }
 
-int Trx::before_range_lock(const Bytes &name, terrace_table *table, const terrace_range &range,
-                           bool is_exclusive, bool *is_whole)
+int Trx::before_range_lock(const Bytes &name, bool is_exclusive, bool *is_whole)
 {
   *is_whole = holds_whole(name, is_exclusive);
-  if (*is_whole)
+  const ulonglong step = settings.lock_limit / ESCALATE_AT;
+  if (*is_whole || range_bytes < std::max(due, step))
     return 0;
-  const terrace_bound &lower = range.lower, &upper = range.upper;
-  const Bytes ends = Bytes(static_cast<const char *>(lower.key), lower.key_len) +
-                     Bytes(static_cast<const char *>(upper.key), upper.key_len);
-  // Of this table, and of all: many tables may have some each.
-  Ranges &of_table = ranges_locked[name];
-  if (of_table.last == ends)
-    return 0;
-  of_table.last = ends;
-  // A prefix ends at another one.
-  const ulonglong bytes =
-    BYTES_OF_RANGE + 2 * (lower.key_len + std::max(lower.key_len, upper.key_len));
-  const bool is_due = adds_up(&of_table, bytes), is_due_of_all = adds_up(&ranges_of_all, bytes);
-  return is_due || is_due_of_all ? becomes_whole(name, table, is_exclusive, is_whole) : 0;
+  // The table at hand need not have the most.
+  auto most = ranges_locked.end();
+  for (auto at = ranges_locked.begin(); at != ranges_locked.end(); ++at)
+    if (at->second.bytes > at->second.due &&
+        (most == ranges_locked.end() || at->second.bytes > most->second.bytes))
+      most = at;
+  int error = 0;
+  if (most != ranges_locked.end())
+  {
+    Failure failure;
+    const char *of_most = most->first.c_str();
+    terrace_table *table = terrace_database_existing_table(terrace_db, of_most, failure.out());
+    error = table ? becomes_whole(most->first, table, false, is_whole) : fail(failure);
+    terrace_table_free(table);
+  }
+  due = range_bytes + step / 4;
+  *is_whole = holds_whole(name, is_exclusive);
+  return error;
 }
 
-/* A range that needs more memory than there is takes none where its whole table is locked. */
-terrace_cursor *Trx::locking_cursor(const Bytes &name, terrace_table *table,
+terrace_cursor *Trx::locking_cursor(terrace_cursor *cursor, const Bytes &name, terrace_table *table,
                                     const terrace_range &range, bool is_exclusive, uint *kind,
                                     Failure *failure)
 {
-  terrace_cursor *cursor =
-    terrace_transaction_cursor(transaction, table, &range, *kind, failure->out());
+  const bool locks = *kind == TERRACE_FOR_UPDATE || *kind == TERRACE_FOR_SHARE;
+  const ulonglong before = locks ? terrace_transaction_lock_memory(transaction) : 0;
+  if (!cursor)
+    cursor = terrace_transaction_cursor(transaction, table, &range, *kind, failure->out());
+  else if (terrace_cursor_set_range(cursor, &range, failure->out()) != TERRACE_OK)
+  {
+    terrace_cursor_free(cursor);
+    cursor = nullptr;
+  }
+  if (!locks)
+    return cursor;
+  Ranges &of_table = ranges_locked[name];
+  of_table.are_exclusive |= is_exclusive;
+  // Locks on rows may have become ranges meanwhile, which takes less.
+  const ulonglong now = std::max<ulonglong>(before, terrace_transaction_lock_memory(transaction));
+  of_table.bytes += now - before;
+  range_bytes += now - before;
   bool is_whole = false;
   if (cursor || failure->status() != TERRACE_TOO_LARGE ||
       becomes_whole(name, table, is_exclusive, &is_whole) || !is_whole)

@@ -29,23 +29,21 @@ uint ha_terrace::scan_kind() const
   if (skip_locked)
     return TERRACE_READ_NEWEST;
   if (trx()->is_serializable())
-    return row_lock == LOCK_EXCLUSIVE ? TERRACE_FOR_UPDATE : TERRACE_READ;
+    return locking_kind();
   if (row_lock == LOCK_NONE)
     return TERRACE_READ;
   return trx()->locks_gaps() ? locking_kind() : TERRACE_READ_NEWEST;
 }
 
 /* As scan_kind(); a table that is locked as a whole needs no locks on its ranges. */
-int ha_terrace::choose_kind(const terrace_range &range, uint *kind) const
+int ha_terrace::choose_kind(uint *kind) const
 {
   *kind = scan_kind();
-  const bool locks_range = !skip_locked && (trx()->is_serializable() ||
-                                            (row_lock != LOCK_NONE && trx()->locks_gaps()));
-  if (!locks_range || is_sequence())
+  if (*kind != TERRACE_FOR_UPDATE && *kind != TERRACE_FOR_SHARE)
     return 0;
   bool is_whole = false;
-  int error = trx()->before_range_lock(open_table->name_of_table(), open_table->table, range,
-                                       row_lock == LOCK_EXCLUSIVE, &is_whole);
+  int error = trx()->before_range_lock(open_table->name_of_table(), *kind == TERRACE_FOR_UPDATE,
+                                       &is_whole);
   if (is_whole)
     *kind = TERRACE_READ_NEWEST;
   return error;
@@ -60,8 +58,9 @@ void ha_terrace::close_cursor()
 
 terrace_cursor *ha_terrace::new_cursor(const terrace_range &range, Failure *failure)
 {
-  return cursor = trx()->locking_cursor(open_table->name_of_table(), open_table->table, range,
-                                        row_lock == LOCK_EXCLUSIVE, &cursor_kind, failure);
+  is_on_current = false;
+  return cursor = trx()->locking_cursor(cursor, open_table->name_of_table(), open_table->table,
+                                        range, row_lock == LOCK_EXCLUSIVE, &cursor_kind, failure);
 }
 
 int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
@@ -69,7 +68,7 @@ int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
   if (int error = begin_read())
     return error;
   uint kind = TERRACE_READ;
-  if (int error = choose_kind(range, &kind))
+  if (int error = choose_kind(&kind))
     return error;
   // The cursor of a step may be one that does not lock.
   if (is_stepping || kind != cursor_kind)
@@ -78,21 +77,12 @@ int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
   cursor_kind = kind;
   Failure failure;
   terrace_row lent;
-  terrace_status status = TERRACE_OK;
   May_wait may_wait(trx(), skip_locked);
-  if (cursor &&
-      (status = terrace_cursor_set_range(cursor, &range, failure.out())) == TERRACE_TOO_LARGE)
-    close_cursor();
-  if (!cursor)
-    status = new_cursor(range, &failure) ? TERRACE_OK : failure.status();
-  if (status != TERRACE_OK)
-  {
-    close_cursor();
+  if (!new_cursor(range, &failure))
     return failure.handler_error(ha_thd());
-  }
   is_on_current = true;
-  status = way == FORWARD ? terrace_cursor_first(cursor, &lent, failure.out())
-                          : terrace_cursor_last(cursor, &lent, failure.out());
+  const terrace_status status = way == FORWARD ? terrace_cursor_first(cursor, &lent, failure.out())
+                                               : terrace_cursor_last(cursor, &lent, failure.out());
   return settle(record, status, &lent, way, &failure);
 }
 

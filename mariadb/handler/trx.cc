@@ -65,7 +65,7 @@ void Trx::forget()
   statement_savepoint = 0;
   next_savepoint = 1;
   ranges_locked.clear();
-  ranges_of_all = Ranges();
+  range_bytes = due = 0;
   whole.clear();
   history.clear();
 }

@@ -67,15 +67,19 @@ public:
   std::vector<Followed> followed;
 
   /*
-    Before a range of a table is locked. Once locks on ranges take a quarter of what locks may, as the
-    library has it for those of rows, they become one on the whole table. *is_whole says whether that
-    one is held.
+    Before a range of a table is locked. Once locks on ranges take a quarter of terrace_lock_limit,
+    those of the table that has most become one on all of it. *is_whole says whether that of this one
+    is held.
   */
-  int before_range_lock(const Bytes &name, terrace_table *table, const terrace_range &range,
-                        bool is_exclusive, bool *is_whole);
-  /* A cursor, in scope of May_wait. *kind is what it reads where the whole table is locked for it. */
-  terrace_cursor *locking_cursor(const Bytes &name, terrace_table *table, const terrace_range &range,
-                                 bool is_exclusive, uint *kind, Failure *failure);
+  int before_range_lock(const Bytes &name, bool is_exclusive, bool *is_whole);
+  /*
+    Sends a cursor to a range, or makes one for NULL, in scope of May_wait; frees it where it fails.
+    A range that needs more memory than there is takes none where its whole table is locked. *kind is
+    what it reads then.
+  */
+  terrace_cursor *locking_cursor(terrace_cursor *cursor, const Bytes &name, terrace_table *table,
+                                 const terrace_range &range, bool is_exclusive, uint *kind,
+                                 Failure *failure);
   bool holds_whole(const Bytes &name, bool is_exclusive) const;
 
   terrace_transaction *handle() const { return transaction; }
@@ -182,18 +186,15 @@ private:
   ulonglong next_savepoint = 1;
   /* How long calls of the statement wait for a lock, and what the library was told last. */
   ulonglong wait_ms = 0, told_wait_ms = 0;
-  /*
-    The memory of its locks on ranges, and from which on they are to be one lock. The last one of a
-    table takes none where it is locked again.
-  */
+  /* The memory of its locks on ranges of a table, and behind which they are to be one lock. */
   struct Ranges
   {
     ulonglong bytes = 0, due = 0;
-    Bytes last;
+    bool are_exclusive = false;
   };
-  bool adds_up(Ranges *ranges, ulonglong bytes) const;
   std::map<Bytes, Ranges> ranges_locked;
-  Ranges ranges_of_all;
+  /* The same of all tables. */
+  ulonglong range_bytes = 0, due = 0;
   /* Tables that are locked as a whole, and whether exclusively. */
   std::map<Bytes, bool> whole;
   std::map<Bytes, ulonglong> history;

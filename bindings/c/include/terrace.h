@@ -1909,6 +1909,12 @@ void terrace_transaction_free(struct terrace_transaction *transaction);
 uint64_t terrace_transaction_id(const struct terrace_transaction *transaction);
 
 /**
+ * How many bytes of memory the locks of a transaction took after its last call; 0 for NULL, and
+ * once it has ended.
+ */
+size_t terrace_transaction_lock_memory(const struct terrace_transaction *transaction);
+
+/**
  * The isolation level of a transaction, in the words of terrace_transaction_options_set: static
  * text. NULL for NULL.
  */

@@ -76,6 +76,13 @@ impl Transaction {
         self.inner.id
     }
 
+    /// How many bytes of memory its locks took after its last call, as
+    /// [`TransactionInfo::lock_memory`](crate::TransactionInfo::lock_memory) says it.
+    #[doc(hidden)]
+    pub fn lock_memory(&self) -> usize {
+        self.inner.lock_memory.load(Ordering::Relaxed)
+    }
+
     /// The value of `key`.
     ///
     /// # Errors

@@ -205,8 +205,10 @@ static void locks(void) {
     /* One for share lets others lock the range in the same way, and nothing change it. */
     terrace_transaction *one = begin("lock_wait", "no_wait");
     terrace_transaction *two = begin("lock_wait", "no_wait");
+    CHECK(terrace_transaction_lock_memory(NULL) == 0 && terrace_transaction_lock_memory(one) == 0);
     cursor = terrace_transaction_cursor(one, table, &range, TERRACE_FOR_SHARE, &error);
     HANDLE(cursor);
+    CHECK(terrace_transaction_lock_memory(one) > 0);
     terrace_cursor_free(cursor);
     cursor = terrace_transaction_cursor(two, table, &range, TERRACE_FOR_SHARE, &error);
     HANDLE(cursor);
