@@ -24,6 +24,10 @@ static ST_FIELD_INFO columns_of_levels[] = {Column("TABLE_NAME", Varchar(512), N
 
 static ST_FIELD_INFO columns_of_values[] = {Column("NAME", Varchar(64), NOT_NULL),
                                             Column("VALUE", Varchar(512), NOT_NULL), CEnd()};
+
+static ST_FIELD_INFO columns_of_statistics[] = {Column("NAME", Varchar(64), NOT_NULL),
+                                                Column("VALUE", Double(22), NOT_NULL),
+                                                CEnd()};
 } // namespace Show
 
 /* The names of the columns behind the table's, as the library has them. */
@@ -75,9 +79,14 @@ static int fill_statistics(THD *thd, TABLE_LIST *tables, Item *)
 {
   if (!may_see(thd))
     return 0;
+  TABLE *to = tables->table;
   for (auto &one : all_metrics())
-    if (int error = put_value(thd, tables->table, one.first, one.second))
+  {
+    store_text(to->field[0], one.first);
+    to->field[1]->store(one.second);
+    if (int error = schema_table_store_record(thd, to))
       return error;
+  }
   return 0;
 }
 
@@ -121,7 +130,7 @@ static int begin(void *schema, ST_FIELD_INFO *columns, int (*fill)(THD *, TABLE_
 
 int start_statistics_table(void *schema)
 {
-  return begin(schema, Show::columns_of_values, fill_statistics);
+  return begin(schema, Show::columns_of_statistics, fill_statistics);
 }
 
 int start_levels_table(void *schema) { return begin(schema, Show::columns_of_levels, fill_levels); }

@@ -6,7 +6,6 @@
 #include "errors.h"
 
 #include <cmath>
-#include <sstream>
 
 /* Bytes with a unit that people read. */
 static Bytes size_of(ulonglong bytes)
@@ -98,55 +97,42 @@ bool show_engine_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_st
 }
 
 /*
-  The name of a variable in a line of the library's metrics: without `terrace_` and `_total`, and with
-  the labels, but for that of the table, whose values are summed. Empty for a bucket of a histogram.
+  The name of a variable for a metric: without `terrace_` and `_total`, and with the values of its
+  labels. Empty for a bucket of a histogram.
 */
-static Bytes variable_of(const Bytes &line)
+static Bytes variable_of(const Bytes &metric)
 {
-  size_t end = line.find_first_of("{ ");
-  Bytes name = line.substr(strlen("terrace_"), end - strlen("terrace_"));
+  if (metric.find("{le=") != Bytes::npos)
+    return "";
+  const size_t begin = strlen("terrace_");
+  Bytes name = metric.substr(begin, std::min(metric.find('{'), metric.size()) - begin);
   const size_t total = name.rfind("_total");
   if (total != Bytes::npos && total + strlen("_total") == name.size())
     name.resize(total);
-  while (line[end] == '{' || line[end] == ',')
+  for (size_t at = metric.find('"'); at != Bytes::npos;)
   {
-    const size_t begin = end + 1, value = line.find("=\"", begin) + 2;
-    const Bytes label = line.substr(begin, value - 2 - begin);
-    for (end = value; line[end] != '"'; end++)
-      if (line[end] == '\\')
-        end++;
-    if (label == "le")
-      return "";
-    if (label != "table")
-      name += '_' + line.substr(value, end - value);
-    // Another label, or the end of all.
-    end++;
+    const size_t end = metric.find('"', at + 1);
+    name += '_' + metric.substr(at + 1, end - at - 1);
+    at = metric.find('"', end + 1);
   }
   return name;
 }
 
-std::map<Bytes, Bytes> all_metrics()
+std::map<Bytes, double> all_metrics()
 {
-  std::map<Bytes, double> sums;
-  std::map<Bytes, Bytes> values;
+  std::map<Bytes, double> values;
+  if (!terrace_db)
+    return values;
   Failure failure;
-  terrace_string *text =
-    terrace_db ? terrace_database_metrics_text(terrace_db, failure.out()) : nullptr;
-  std::istringstream lines(text ? terrace_string_text(text) : "");
-  terrace_string_free(text);
   size_t keys, ranges;
-  if (terrace_db && !terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out()))
-    sums = {{"locks_on_keys", double(keys)}, {"locks_on_ranges", double(ranges)}};
-  for (Bytes line; std::getline(lines, line);)
-    if (!line.empty() && line[0] != '#')
-      sums[variable_of(line)] += strtod(line.c_str() + line.rfind(' '), nullptr);
-  sums.erase("");
-  for (auto &one : sums)
-  {
-    char value[64];
-    snprintf(value, sizeof(value), one.second == floor(one.second) ? "%.0f" : "%.6f", one.second);
-    values[one.first] = value;
-  }
+  if (!terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out()))
+    values = {{"locks_on_keys", double(keys)}, {"locks_on_ranges", double(ranges)}};
+  terrace_metrics *metrics = terrace_database_metrics(terrace_db, failure.out());
+  double value;
+  for (size_t at = 0; const char *name = terrace_metrics_at(metrics, at, &value); at++)
+    values[variable_of(name)] += value;
+  terrace_metrics_free(metrics);
+  values.erase("");
   return values;
 }
 
@@ -157,7 +143,7 @@ std::map<Bytes, Bytes> all_metrics()
 static int show_metrics(MYSQL_THD thd, st_mysql_show_var *variable, void *, system_status_var *,
                         enum_var_type)
 {
-  const std::map<Bytes, Bytes> values = all_metrics();
+  const std::map<Bytes, double> values = all_metrics();
   const size_t size = (values.size() + 1) * sizeof(st_mysql_show_var);
   auto *const shown = static_cast<st_mysql_show_var *>(thd_alloc(thd, size));
   static st_mysql_show_var nothing[] = {{nullptr, nullptr, SHOW_LONG}};
@@ -167,7 +153,11 @@ static int show_metrics(MYSQL_THD thd, st_mysql_show_var *variable, void *, syst
     return 1;
   st_mysql_show_var *next = shown;
   for (auto &one : values)
-    *next++ = {thd_strdup(thd, one.first.c_str()), thd_strdup(thd, one.second.c_str()), SHOW_CHAR};
+  {
+    char value[64];
+    snprintf(value, sizeof(value), one.second == floor(one.second) ? "%.0f" : "%.9f", one.second);
+    *next++ = {thd_strdup(thd, one.first.c_str()), thd_strdup(thd, value), SHOW_CHAR};
+  }
   *next = {nullptr, nullptr, SHOW_LONG};
   return 0;
 }

@@ -13,7 +13,7 @@
 bool show_engine_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type);
 
 /* The library's metrics, and how many locks are held. Empty after an error, or without a database. */
-std::map<Bytes, Bytes> all_metrics();
+std::map<Bytes, double> all_metrics();
 
 /* Variables of SHOW STATUS, with a zero at the end. */
 extern st_mysql_show_var engine_status_variables[];

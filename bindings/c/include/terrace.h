@@ -331,6 +331,11 @@ typedef struct terrace_follower terrace_follower;
 typedef struct terrace_merged terrace_merged;
 
 /**
+ * Numbers with the names that they have in terrace_database_metrics_text.
+ */
+typedef struct terrace_metrics terrace_metrics;
+
+/**
  * How to open a database. Not for several threads at once; any number of openings may use it, one
  * after the other.
  */
@@ -2605,6 +2610,32 @@ struct terrace_string *terrace_database_get_statistics_json(const struct terrace
  */
 struct terrace_string *terrace_database_metrics_text(const struct terrace_database *database,
                                                      struct terrace_error **error);
+
+/**
+ * What terrace_database_metrics_text has, as numbers in the order of their names, which have their
+ * labels as there. Those of several tables are added up. NULL after an error. Free it with
+ * terrace_metrics_free.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+struct terrace_metrics *terrace_database_metrics(const struct terrace_database *database,
+                                                 struct terrace_error **error);
+
+/**
+ * How many there are; 0 for NULL.
+ */
+size_t terrace_metrics_len(const struct terrace_metrics *metrics);
+
+/**
+ * The name of one of them, counted from 0: UTF-8 that ends with a zero byte and belongs to the
+ * list. Its value is written to *value, if that is not NULL. NULL when there is none at that place.
+ */
+const char *terrace_metrics_at(const struct terrace_metrics *metrics, size_t at, double *value);
+
+/**
+ * Frees them. NULL is no error.
+ */
+void terrace_metrics_free(struct terrace_metrics *metrics);
 
 /**
  * The numbers of a table. A table that was renamed is the same one.

@@ -1,9 +1,11 @@
 //! Statistics: the numbers that programs look at as a structure, and all of them as JSON.
 
+use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
+use std::ptr;
 
 use crate::database::Database;
-use crate::error::{Error, OwnedText, Status};
+use crate::error::{Error, OwnedText, Status, c_text};
 use crate::guard::{self, Failure, Result, need};
 use crate::pointers::StatisticsOut;
 use crate::table::Table;
@@ -192,6 +194,60 @@ pub extern "C" fn terrace_database_metrics_text(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<OwnedText>> {
     guard::made(error, || Ok(OwnedText::new(need(database, "database")?.0.metrics_text())))
+}
+
+/// Numbers with the names that they have in terrace_database_metrics_text.
+#[derive(Debug)]
+pub struct Metrics(Vec<Metric>);
+
+#[derive(Debug)]
+struct Metric {
+    name: CString,
+    value: f64,
+}
+
+/// What terrace_database_metrics_text has, as numbers in the order of their names, which have their
+/// labels as there. Those of several tables are added up. NULL after an error. Free it with
+/// terrace_metrics_free.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_metrics(
+    database: Option<&Database>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Metrics>> {
+    guard::made(error, || {
+        let values = need(database, "database")?.0.metric_values();
+        let metric = |(name, value)| Metric { name: c_text(name), value };
+        Ok(Metrics(values.into_iter().map(metric).collect()))
+    })
+}
+
+/// How many there are; 0 for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_metrics_len(metrics: Option<&Metrics>) -> usize {
+    metrics.map_or(0, |metrics| metrics.0.len())
+}
+
+/// The name of one of them, counted from 0: UTF-8 that ends with a zero byte and belongs to the
+/// list. Its value is written to *value, if that is not NULL. NULL when there is none at that place.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_metrics_at(
+    metrics: Option<&Metrics>,
+    at: usize,
+    value: Option<&mut MaybeUninit<f64>>,
+) -> *const c_char {
+    let Some(metric) = metrics.and_then(|metrics| metrics.0.get(at)) else { return ptr::null() };
+    if let Some(value) = value {
+        value.write(metric.value);
+    }
+    metric.name.as_ptr()
+}
+
+/// Frees them. NULL is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_metrics_free(metrics: Option<Box<Metrics>>) {
+    guard::free(metrics);
 }
 
 /// A structure of the engine as JSON.

@@ -1,6 +1,7 @@
 //! [`Database`], the handle that users have of an engine, and what needs nothing above the engine.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -166,6 +167,13 @@ impl Database {
     #[cfg(feature = "metrics")]
     pub fn metrics_text(&self) -> String {
         super::metrics::text_of(&self.inner)
+    }
+
+    /// The numbers of [`Database::metrics_text`] by their names, with labels as there. Those of
+    /// several tables are added up.
+    #[doc(hidden)]
+    pub fn metric_values(&self) -> BTreeMap<String, f64> {
+        super::metrics::values(&stats::collect(&self.inner), self.inner.shared.events.times())
     }
 
     /// Opens a database once more that is open read-only beside a writing process: the new handle

@@ -254,10 +254,11 @@ fn histograms(times: &Times) -> [Timed<'_>; 8] {
 /// All values at one moment, by name with its labels. Those of several tables are added up.
 /// Histograms have values with the feature `metrics` alone.
 pub(super) fn values(stats: &Stats, times: &Times) -> BTreeMap<String, f64> {
-    let mut all = BTreeMap::new();
+    let (mut all, mut name) = (BTreeMap::new(), String::new());
     for metric in METRICS {
         (metric.values)(stats, &mut |labels, value| {
-            let mut name = metric.name.to_owned();
+            name.clear();
+            name += metric.name;
             name += match metric.unit {
                 Some(Bytes) => "_bytes",
                 Some(Seconds) => "_seconds",
@@ -270,7 +271,11 @@ pub(super) fn values(stats: &Stats, times: &Times) -> BTreeMap<String, f64> {
                 debug_assert!(written.is_ok(), "writing to a string does not fail");
             }
             name += if name.contains('{') { "}" } else { "" };
-            *all.entry(name).or_default() += value;
+            // Most are of one of many tables, and there already.
+            match all.get_mut(&name) {
+                Some(sum) => *sum += value,
+                None => drop(all.insert(name.clone(), value)),
+            }
         });
     }
     let timed = histograms(times).into_iter().filter(|_| cfg!(feature = "metrics"));

@@ -32,6 +32,26 @@ static void statistics(terrace_database *database) {
     CHECK(terrace_database_metrics_text(NULL, &error) == NULL);
     CHECK(terrace_error_status(error) == TERRACE_INVALID);
     terrace_error_free(error);
+    error = NULL;
+    terrace_metrics *numbers = terrace_database_metrics(database, &error);
+    HANDLE(numbers);
+    bool is_there = false;
+    for (size_t n = 0; n < terrace_metrics_len(numbers); n++) {
+        double value = -1;
+        const char *name = terrace_metrics_at(numbers, n, &value);
+        CHECK(strncmp(name, "terrace_", 8) == 0 && value >= 0);
+        if (strcmp(name, "terrace_pm_capacity_bytes") == 0)
+            is_there = value == (double)all.pm_capacity;
+    }
+    CHECK(is_there);
+    CHECK(terrace_metrics_at(numbers, 0, NULL) != NULL);
+    CHECK(terrace_metrics_at(numbers, terrace_metrics_len(numbers), NULL) == NULL);
+    terrace_metrics_free(numbers);
+    CHECK(terrace_metrics_len(NULL) == 0 && terrace_metrics_at(NULL, 0, NULL) == NULL);
+    terrace_metrics_free(NULL);
+    CHECK(terrace_database_metrics(NULL, &error) == NULL);
+    CHECK(terrace_error_status(error) == TERRACE_INVALID);
+    terrace_error_free(error);
 }
 
 static void tuning(terrace_database *database) {
