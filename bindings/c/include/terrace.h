@@ -1914,8 +1914,7 @@ void terrace_transaction_free(struct terrace_transaction *transaction);
 uint64_t terrace_transaction_id(const struct terrace_transaction *transaction);
 
 /**
- * How many bytes of memory the locks of a transaction took after its last call; 0 for NULL, and
- * once it has ended.
+ * How many bytes of memory the locks of a transaction took after its last call; 0 for NULL.
  */
 size_t terrace_transaction_lock_memory(const struct terrace_transaction *transaction);
 
@@ -2628,7 +2627,7 @@ size_t terrace_metrics_len(const struct terrace_metrics *metrics);
 
 /**
  * The name of one of them, counted from 0: UTF-8 that ends with a zero byte and belongs to the
- * list. Its value is written to *value, if that is not NULL. NULL when there is none at that place.
+ * list. Its value is written to *value, if that is not NULL. NULL when there is none there.
  */
 const char *terrace_metrics_at(const struct terrace_metrics *metrics, size_t at, double *value);
 

@@ -230,7 +230,7 @@ pub extern "C" fn terrace_metrics_len(metrics: Option<&Metrics>) -> usize {
 }
 
 /// The name of one of them, counted from 0: UTF-8 that ends with a zero byte and belongs to the
-/// list. Its value is written to *value, if that is not NULL. NULL when there is none at that place.
+/// list. Its value is written to *value, if that is not NULL. NULL when there is none there.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_metrics_at(
     metrics: Option<&Metrics>,

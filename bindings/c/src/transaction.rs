@@ -137,12 +137,10 @@ pub extern "C" fn terrace_transaction_id(transaction: Option<&Transaction>) -> u
     transaction.map_or(0, |transaction| transaction.running.id)
 }
 
-/// How many bytes of memory the locks of a transaction took after its last call; 0 for NULL, and
-/// once it has ended.
+/// How many bytes of memory the locks of a transaction took after its last call; 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transaction_lock_memory(transaction: Option<&Transaction>) -> usize {
-    let memory = |transaction: &terrace::Transaction| Ok(transaction.lock_memory());
-    transaction.and_then(|transaction| transaction.running.with(memory).ok()).unwrap_or_default()
+    transaction.and_then(|one| one.running.with(|t| Ok(t.lock_memory())).ok()).unwrap_or_default()
 }
 
 /// The isolation level of a transaction, in the words of terrace_transaction_options_set: static

@@ -291,7 +291,8 @@ impl Locker {
             freed += bytes_of(&one);
         }
         let span = Span::Range(names);
-        let grown = self.manager.growth(&Request { owner: self.id, mode, span });
+        let request = Request { owner: self.id, mode, span };
+        let grown = self.manager.ranges.lock().growth(&request);
         grown + bytes_of(&joined).cast_signed() <= freed.cast_signed()
     }
 

@@ -97,7 +97,7 @@ type Shards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 /// The locks of one database.
 pub(crate) struct LockManager {
     shards: Box<[Mutex<Shard>]>,
-    ranges: Mutex<RangeLocks>,
+    pub(super) ranges: Mutex<RangeLocks>,
     has_ranges: AtomicBool,
     pub(super) graph: Mutex<Graph>,
     hasher: RandomKeys,
@@ -234,11 +234,6 @@ impl LockManager {
                 self.change_ranges(grant)
             }
         }
-    }
-
-    /// By how many bytes the boundaries of ranges would grow with a range.
-    pub(super) fn growth(&self, request: &Request) -> isize {
-        self.ranges.lock().growth(request)
     }
 
     /// Changes the ranges that are held. The caller has all shards.

@@ -370,8 +370,8 @@ const HELD_UP: &[&str] = &[
     "ALTER TABLE inno ENGINE=Terrace",
 ];
 
-/// The server is killed while a copy waits for a transaction that has read the table. Its log of DDL
-/// has it that all is copied, so the recovery ends the statement.
+/// The server is killed while a copy waits for a transaction that has read the table. Its log of
+/// DDL has it that all is copied, so the recovery ends the statement.
 fn readers_hold_it_up(killing: &Killing<'_>, mut server: Server) -> Result<Server> {
     let data = server.data();
     for (n, statement) in HELD_UP.iter().enumerate() {

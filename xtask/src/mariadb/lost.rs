@@ -70,9 +70,9 @@ const REFUSED: &[Lost] = &[
 ];
 
 /// Bug: a partition that becomes a table got the name of a lost table, and hid its partitions.
-/// Cause: the server has written the new definition when it first asks the handler, which then takes
-/// no name for that of a lost table. Fix: the handler refuses the rename, and the server takes the
-/// statement back.
+/// Cause: the server has written the new definition when it first asks the handler, which then
+/// takes no name for that of a lost table. Fix: the handler refuses the rename, and the server
+/// takes the statement back.
 const CONVERTED: &str = "ALTER TABLE model CONVERT PARTITION p1 TO TABLE parts";
 
 /// Bug: a kill in a CREATE TABLE that is refused for the name of a lost table took the lost rows.
@@ -84,8 +84,8 @@ const CONVERTED: &str = "ALTER TABLE model CONVERT PARTITION p1 TO TABLE parts";
 /// dropped all partitions by the name. Fix: it drops those of a table that has a list.
 /// Bug: a kill in an ALTER TABLE that renames its copy over such partitions took the altered table:
 /// it was refused at its last rename, when the old rows were gone. Fix: its copy is refused.
-/// Bug: CREATE TABLE … LIKE over such partitions left a list of others. Cause: it was refused behind
-/// that. Fix: it is refused before.
+/// Bug: CREATE TABLE … LIKE over such partitions left a list of others. Cause: it was refused
+/// behind that. Fix: it is refused before.
 pub(super) fn rows_stay(killing: &Killing<'_>, mut server: Server) -> Result<Server> {
     for lost in REFUSED {
         for moment in 1.. {
@@ -107,8 +107,8 @@ pub(super) fn rows_stay(killing: &Killing<'_>, mut server: Server) -> Result<Ser
 
 /// Bug: a kill in DROP TABLE of a lost partitioned table left some partitions, and no list of them.
 /// Cause: a recovery leaves lost tables. Fix: the drop is noted, and a start ends it.
-/// Bug: one that was not killed left the list, so that the database could not be dropped. Cause: the
-/// server leaves it. Fix: the handler removes it.
+/// Bug: one that was not killed left the list, so that the database could not be dropped. Cause:
+/// the server leaves it. Fix: the handler removes it.
 pub(super) fn partitions_go(killing: &Killing<'_>, mut server: Server) -> Result<Server> {
     for files in [&["frm"][..], &["frm", "par"]] {
         for moment in 1.. {

@@ -440,9 +440,9 @@ fn a_range_in_the_place_of_others_needs_no_room() {
     range(&mut owner, "b0003".."b5", Exclusive).unwrap();
 }
 
-/// Bug: locks took many times the memory that is for them. Cause: a shared range in the place of own
-/// ones was let past the limit, and took more in the boundaries of other owners than it gave back.
-/// Fix: it passes where that is less.
+/// Bug: locks took many times the memory that is for them. Cause: a shared range in the place of
+/// own ones was let past the limit, and took more in the boundaries of other owners than it gave
+/// back. Fix: it passes where that is less.
 #[test]
 fn a_range_over_those_of_others_needs_room() {
     let count = 100;
