@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::counters::Counter;
 use super::events::SlowOperationInfo;
+use crate::os::sync::locks::Mutex;
 use crate::os::{RandomKeys, time};
 
 /// Of so many operations about one is timed for histograms.
@@ -203,6 +204,62 @@ pub(crate) struct Times {
     pub(crate) lock_waits: Histogram,
     pub(crate) drains: Histogram,
     pub(crate) requests: Histogram,
+}
+
+/// Threads that wait for one kind of thing. It knows of a wait as soon as it begins.
+///
+/// Thread safety: any thread waits, and any looks.
+#[derive(Debug, Default)]
+pub(crate) struct Waits(Mutex<WaitsNow>);
+
+/// What [`Waits`] knew at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaitsNow {
+    /// Threads that wait.
+    pub(crate) waiting: u32,
+    /// Since when one or another has waited, without a gap.
+    since: Option<Instant>,
+    /// How long all have waited, those that wait now included, as of `at`.
+    pub(crate) waited: Duration,
+    at: Option<Instant>,
+}
+
+impl Waits {
+    /// The calling thread waits until this is dropped.
+    pub(crate) fn begin(&self) -> impl Drop + '_ {
+        struct Wait<'a>(&'a Waits);
+        impl Drop for Wait<'_> {
+            fn drop(&mut self) {
+                self.0.change(|waiting| waiting - 1);
+            }
+        }
+        self.change(|waiting| waiting + 1);
+        Wait(self)
+    }
+
+    /// How it is now.
+    pub(crate) fn look(&self) -> WaitsNow {
+        self.change(|waiting| waiting)
+    }
+
+    fn change(&self, change: impl FnOnce(u32) -> u32) -> WaitsNow {
+        let (mut now, at) = (self.0.lock(), time::now());
+        let passed = now.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));
+        let waited = passed * now.waiting;
+        now.waited += waited;
+        now.at = Some(at);
+        now.waiting = change(now.waiting);
+        now.since = now.since.or(now.at).filter(|_| now.waiting > 0);
+        *now
+    }
+}
+
+impl WaitsNow {
+    /// For how long one or another has waited, without a gap.
+    pub(crate) fn lasts(&self) -> Duration {
+        let lasts = self.at.zip(self.since).map(|(at, since)| at.saturating_duration_since(since));
+        lasts.unwrap_or_default()
+    }
 }
 
 /// Buckets with a bound.

@@ -403,7 +403,7 @@ declare! {
     /// Pieces of the shared store are read from there, and not brought to this machine.
     stays_far: bool = false;
     /// It is a node's: nothing but its reader writes, and nothing goes to the store.
-    follows: bool = false;
+    follows: Option<&'static str> = None;
     /// What the user has registered, in addition to the built-in ones.
     merge_operators: Vec<Arc<dyn MergeOperator>> = Vec::new();
     storage: Storage = Storage::Real;

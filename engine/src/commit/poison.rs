@@ -59,8 +59,13 @@ impl Poison {
         if self.is_set() { Err(self.unavailable()) } else { Ok(()) }
     }
 
+    /// Why the database has stopped, if it has.
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.cause.get().map(|(_, cause)| cause.as_str())
+    }
+
     fn cause(&self) -> &str {
-        self.cause.get().map_or("unknown cause", |(_, cause)| cause.as_str())
+        self.why().unwrap_or("unknown cause")
     }
 
     /// The error of a call that did nothing, since the database had stopped.

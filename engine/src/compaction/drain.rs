@@ -22,6 +22,7 @@ use super::output::{MergeContext, ObjectOutput};
 use super::ranges::{Ranges, tombstones_of};
 use super::shape::{ClaimedKeys, is_claimed};
 use super::shape::{ColumnEnds, best_end, cuts};
+use crate::base::counters::Counter;
 use crate::base::error::Result;
 use crate::base::options::Failpoint;
 use crate::base::record::{Cursor, Lsn, MergingCursor};
@@ -308,7 +309,8 @@ pub(crate) enum DrainRoom {
 
 /// Writes a column into new extents of level 1; the edit that installs them,
 /// which the caller applies once it has synced them. The caller holds the right to change the
-/// table, and no epoch. What is `busy` stays, also under range tombstones that hide it.
+/// table, and no epoch. What is `busy` stays, also under range tombstones that hide it. Each extent
+/// counts as `written` once it is.
 ///
 /// # Errors
 ///
@@ -317,7 +319,7 @@ pub(crate) fn drain(
     view: &View,
     (plan, busy): (&DrainPlan, &[ClaimedKeys]),
     (set, room): (&VersionSet, DrainRoom),
-    cache: &Arc<BlockCache>,
+    (cache, written): (&Arc<BlockCache>, &Counter),
     horizon: &Horizon,
     shape: &Shape,
 ) -> Result<Done> {
@@ -345,6 +347,7 @@ pub(crate) fn drain(
         drops_tombstones: shape.drops_tombstones,
         forgets_below: shape.forgets_below,
         cuts: cuts(version, sublevel, &plan.reach, shape),
+        written: Some(written),
         ..MergeContext::of((set, cache), (&ranges, horizon), shape, reservation)
     };
     let lower = Side::under(&ranges, &inputs, cache, context.reuse)?;

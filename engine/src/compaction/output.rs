@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::ranges::{Fragments, Ranges, Walk};
 use super::retain::{Operands, Retain, Retention};
+use crate::base::counters::Counter;
 use crate::base::error::Result;
 use crate::base::memory::Gauge;
 use crate::base::operator::TableOperator;
@@ -87,6 +88,8 @@ pub(crate) struct MergeContext<'a> {
     /// Told of the bytes of each extent before it is written, and of none now and then while the
     /// merge reads: an error ends it.
     pub(crate) before_write: &'a dyn Fn(u64) -> Result<()>,
+    /// Counts what was written.
+    pub(crate) written: Option<&'a Counter>,
 }
 
 impl<'a> MergeContext<'a> {
@@ -121,6 +124,13 @@ impl<'a> MergeContext<'a> {
             reuse: shape.reuse && ranges.tombstones.is_empty(),
             reservation,
             before_write: &|_| Ok(()),
+            written: None,
+        }
+    }
+
+    fn count_written(&self, bytes: u64) {
+        if let Some(written) = self.written {
+            written.add(bytes);
         }
     }
 
@@ -158,10 +168,11 @@ impl Layout for MergeContext<'_> {
 
     fn write_values(&self, id: u64, bytes: &[u8]) -> Result<Location> {
         (self.before_write)(bytes.len() as u64)?;
-        match &self.objects {
+        let place = match &self.objects {
             Some(objects) => objects.sink.borrow_mut().put(id, bytes),
             None => self.reservation.write_new(bytes),
-        }
+        };
+        place.inspect(|_| self.count_written(bytes.len() as u64))
     }
 }
 
@@ -357,6 +368,7 @@ impl<'a, 'c> Writer<'a, 'c> {
             }
         };
         drop(warmth);
+        ctx.count_written(len);
         self.unread = unread;
         self.buffer.put_back(bytes);
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);

@@ -166,7 +166,7 @@ impl Database {
     /// ```
     #[cfg(feature = "metrics")]
     pub fn metrics_text(&self) -> String {
-        super::metrics::text_of(&self.inner)
+        super::metrics::text_of(&self.inner, self.stats())
     }
 
     /// The numbers of [`Database::metrics_text`] by their names, with labels as there. Those of

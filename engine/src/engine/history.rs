@@ -93,7 +93,7 @@ impl Database {
 /// How often a database keeps a sample, if it does.
 pub(super) fn interval(engine: &Engine) -> Option<Duration> {
     let is_kept = engine.has_background()
-        && !engine.options.follows
+        && engine.options.follows.is_none()
         && engine.options.making.is_none()
         && engine.set.store().files().real().is_some();
     engine.options.history.filter(|_| is_kept)

@@ -120,6 +120,10 @@ metrics! {
         of!(commit.throttled_ms / 1e3);
     Counter commit_spilled_runs, "Runs of commits too large for a zone, and of bulk loads" =>
         of!(commit.spilled_runs);
+    Gauge commit_waiting, "Writers that wait for space or the pace now" => of!(pace.waiting);
+    Gauge lock_waiting, "Threads that wait for locks now" => of!(locks.waiting);
+    Gauge open_stopped, "1 once the database has stopped after a failure" =>
+        |stats, give| give(&[], f64::from(u8::from(stats.stopped.is_some())));
     Gauge commit_visible_lsn, "The last commit that readers see" => of!(commit.visible);
     Gauge commit_durable_lsn, "The last commit that survives a power cut" => of!(commit.durable);
     Counter pm_syncs, "Syncs of the file of the region, by purpose" => |stats, give| {

@@ -48,8 +48,8 @@ pub(crate) use instance::{Shipping, check_closing};
 pub use object_store::{ObjectStats, ObjectStoreReport};
 pub use open::OpenStats;
 pub use stats::{
-    CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats, PmStats, Stats,
-    TableStats,
+    CacheStats, CommitStats, DiskStats, LevelStats, LockStats, PaceStats, PersistenceStats,
+    PmStats, Stats, TableStats,
 };
 pub use stats_reader::StatsReader;
 #[cfg(any(test, feature = "testing"))]

@@ -1,5 +1,7 @@
 //! What lies where, and what it has cost.
 
+use std::time::Duration;
+
 use super::Engine;
 use super::instance::ShareStats;
 use super::object_store::{self, ObjectStats};
@@ -18,6 +20,11 @@ use crate::version::{MAX_LEVELS, Version, known_as};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
+    /// What the database is: `open` to write, `read-only`, a `follower` or a `standby`, or
+    /// `stopped` after a failure: nothing is written any more, and it has to be opened again.
+    pub state: &'static str,
+    /// Why it stopped, if it did.
+    pub stopped: Option<String>,
     /// The persistence mode of the region: `file`, `dax`, `emulated`, or in tests `simulated`.
     pub mode: &'static str,
     /// How the opening went.
@@ -30,6 +37,8 @@ pub struct Stats {
     pub pm: PmStats,
     /// How writers are paced.
     pub pace: PaceStats,
+    /// Waits for locks.
+    pub locks: LockStats,
     /// Each table, by name.
     pub tables: Vec<TableStats>,
     /// Extent files.
@@ -95,7 +104,8 @@ pub struct CommitStats {
     pub visible: u64,
     /// The last commit that survives a power cut.
     pub durable: u64,
-    /// Milliseconds that writers were slowed down because the region was filling.
+    /// Milliseconds that writers were slowed down because the region was filling, together. A wait
+    /// counts as it goes on.
     pub throttled_ms: f64,
 }
 
@@ -155,8 +165,8 @@ pub struct PmStats {
     pub index_counting: bool,
 }
 
-/// How writers are paced, as of the background's last look.
-#[derive(Clone, Copy, Debug)]
+/// How writers are paced, as of the background's last look; who waits, as of now.
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PaceStats {
@@ -168,6 +178,25 @@ pub struct PaceStats {
     pub drain_rate: u64,
     /// Nanoseconds that writers wait for each KiB.
     pub delay_ns: u64,
+    /// Writers that wait now, for the pace or for space.
+    pub waiting: u64,
+    /// For how long one or another of them has waited without a gap, in milliseconds.
+    pub waiting_ms: f64,
+    /// Why no space can be made, if so: what the last job failed with.
+    pub stuck: Option<String>,
+}
+
+/// Waits for locks on rows and ranges.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LockStats {
+    /// Threads that wait now.
+    pub waiting: u64,
+    /// For how long one or another of them has waited without a gap, in milliseconds.
+    pub waiting_ms: f64,
+    /// Milliseconds that threads have waited, together. A wait counts as it goes on.
+    pub waited_ms: f64,
 }
 
 /// A table.
@@ -302,14 +331,22 @@ fn read(counter: &AtomicU64) -> u64 {
 
 pub(crate) fn collect(engine: &Engine) -> Stats {
     let below = engine.secondary_cache.as_ref();
-    let (reason, debt, drain_rate) = engine.scheduler.pace();
+    let stopped = engine.shared.poison.why().map(str::to_owned);
     Stats {
+        state: match engine.options.follows {
+            _ if stopped.is_some() => "stopped",
+            Some(role) => role,
+            None if engine.shared.read_only => "read-only",
+            None => "open",
+        },
+        stopped,
         mode: engine.shared.region.mode(),
         open: engine.opened,
         commit: commit(engine),
         persistence: persistence(engine),
         pm: pm(engine),
-        pace: PaceStats { reason, debt, drain_rate, delay_ns: engine.shared.pace.delay() },
+        pace: pace(engine),
+        locks: locks(engine),
         tables: tables(engine),
         disk: disk(engine),
         cache: CacheStats {
@@ -325,6 +362,30 @@ pub(crate) fn collect(engine: &Engine) -> Stats {
         objects: object_store::stats(engine),
         share: engine.shipper.get().and_then(|shipper| shipper.stats(engine)),
     }
+}
+
+fn pace(engine: &Engine) -> PaceStats {
+    let ((reason, debt, drain_rate), pace) = (engine.scheduler.pace(), &engine.shared.pace);
+    let waits = pace.waits();
+    PaceStats {
+        reason,
+        debt,
+        drain_rate,
+        delay_ns: pace.delay(),
+        waiting: waits.waiting.into(),
+        waiting_ms: ms(waits.lasts()),
+        stuck: pace.stuck(),
+    }
+}
+
+fn locks(engine: &Engine) -> LockStats {
+    let waits = engine.shared.locks.waits();
+    let (waiting_ms, waited_ms) = (ms(waits.lasts()), ms(waits.waited));
+    LockStats { waiting: waits.waiting.into(), waiting_ms, waited_ms }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 fn commit(engine: &Engine) -> CommitStats {
@@ -343,7 +404,7 @@ fn commit(engine: &Engine) -> CommitStats {
         spilled_runs: read(&counts.spilled_runs),
         visible: committer.visible(),
         durable: committer.durable(),
-        throttled_ms: engine.shared.pace.waited() as f64 / 1e6,
+        throttled_ms: ms(engine.shared.pace.waits().waited),
     }
 }
 

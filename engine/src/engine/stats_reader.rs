@@ -45,7 +45,17 @@ impl StatsReader {
     /// As [`Database::metrics_text`]; `None` once the database is closed.
     #[cfg(feature = "metrics")]
     pub fn metrics_text(&self) -> Option<String> {
-        self.read(super::metrics::text_of)
+        self.stats_and_text().map(|(_, text)| text)
+    }
+
+    /// Both of the same moment, which are collected once; `None` once the database is closed.
+    #[cfg(feature = "metrics")]
+    pub fn stats_and_text(&self) -> Option<(Stats, String)> {
+        self.read(|engine| {
+            let stats = stats::collect(engine);
+            let text = super::metrics::text_of(engine, stats.clone());
+            (stats, text)
+        })
     }
 
     fn read<T>(&self, read: fn(&Engine) -> T) -> Option<T> {

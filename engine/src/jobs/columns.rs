@@ -150,6 +150,7 @@ pub(super) fn merge(
         let frees = room != DrainRoom::Ordinary || zones.serves_freeing();
         let edit_room = if frees { Room::Freeing } else { Room::Ordinary };
         ctx.set.look_for_room(edit_bytes(plan, size), edit_room)?;
+        let cache = (cache, &ctx.metrics.drained_bytes);
         compaction::drain(view, (plan, busy), (&ctx.set, room), cache, horizon, &size.shape)
     };
     let is_full = |done: &Result<Done>| done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full);
@@ -265,7 +266,6 @@ pub(super) fn install_all(
         level0 += drained.plan.level0_bytes;
         runs += drained.plan.run_bytes;
         added += drained.added();
-        ctx.metrics.drained_bytes.add(drained.written());
         ctx.metrics.spilled_extents.add(drained.used_up());
         let info = ctx.options.events.prepare(|| drained.info());
         install_one(ctx, *drained, &versions, horizon);

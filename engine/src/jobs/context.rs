@@ -214,7 +214,7 @@ impl JobContext {
     /// Whether there is an object store, and jobs may write to it. A node replaces its
     /// database at each start from a checkpoint, and nothing would remove the old one's objects.
     fn writes_objects(&self) -> bool {
-        self.set.store().objects().is_some() && !self.options.follows
+        self.set.store().objects().is_some() && self.options.follows.is_none()
     }
 
     /// How many bytes more of what belongs into objects may lie on this machine.

@@ -103,7 +103,8 @@ impl Node {
     ) -> Result<Arc<Node>> {
         let mut options = options.clone().object_store(url).share(false);
         let reads_store = kind == NodeKind::Follower && options.object_cache > 0;
-        (options.follows, options.stays_far) = (true, reads_store);
+        let role = if kind == NodeKind::Follower { "follower" } else { "standby" };
+        (options.follows, options.stays_far) = (Some(role), reads_store);
         options.check()?;
         let files = files_of(&options);
         let OpenedLog { log, nonce } = open_log(url, &options, &files, 0)?;
@@ -115,7 +116,7 @@ impl Node {
             registration,
             url: url.to_string(),
             options,
-            role: if kind == NodeKind::Follower { "follower" } else { "standby" },
+            role,
             reads_store,
             directory: directory.to_path_buf(),
             places,

@@ -239,7 +239,7 @@ pub(super) fn finish(
     debug_assert!(applier.position.lsn <= end.last, "the claim has the log's last commit");
     applier.into_database()?.inner.close()?;
     let options =
-        Options { lsn_after: Some(end.last), follows: false, ..options.clone().share(true) };
+        Options { lsn_after: Some(end.last), follows: None, ..options.clone().share(true) };
     let db = Database::open_unshared(path, &options, OpenHow::Existing)?;
     writer.check_claims(!options.has(Failpoint::IgnoreClaims));
     let identity = Identity::new(db.inner.set.store().files(), path);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::{Events, StallBeginInfo, StallEndInfo};
-use crate::base::operations::note;
+use crate::base::operations::{Waits, WaitsNow, note};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::{earlier, time};
@@ -42,8 +42,7 @@ pub(crate) struct Pace {
     /// The clock: nanoseconds from `began` on up to when all that was written has been waited for.
     clock: AtomicU64,
     began: Instant,
-    /// Nanoseconds waited by all writers.
-    waited: AtomicU64,
+    waits: Waits,
     /// Whether no space can be made at present.
     is_stuck: AtomicBool,
     state: Mutex<State>,
@@ -62,8 +61,6 @@ struct State {
     is_closed: bool,
     /// Why writers are slowed down.
     reason: &'static str,
-    /// Writers that wait now.
-    waiting: u32,
     /// What is told of the waits, until they are over.
     stall: Option<Stall>,
 }
@@ -74,7 +71,7 @@ struct Stall {
     reason: &'static str,
     began: Instant,
     /// As [`Pace::waited`] was.
-    waited: u64,
+    waited: Duration,
     bytes: u64,
     /// A writer has begun to wait since the background looked last.
     is_fresh: bool,
@@ -88,7 +85,7 @@ impl Pace {
             delay: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             began: time::now(),
-            waited: AtomicU64::new(0),
+            waits: Waits::default(),
             is_stuck: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -114,7 +111,6 @@ impl Pace {
 
     /// A writer begins to wait. A want of space is told of once: it comes and goes while it lasts.
     fn begin_wait(&self, state: &mut State, reason: &'static str, (delay, bytes): (u64, u64)) {
-        state.waiting += 1;
         if !self.events.is_on() {
             return;
         }
@@ -135,7 +131,7 @@ impl Pace {
     /// since it looked last.
     fn end_stall(&self, delay: u64) {
         let mut state = self.state.lock();
-        let is_waited = delay > 0 || state.waiting > 0;
+        let is_waited = delay > 0 || self.waits.look().waiting > 0;
         let Some(stall) = &mut state.stall else { return };
         if std::mem::take(&mut stall.is_fresh) || is_waited {
             return;
@@ -145,7 +141,7 @@ impl Pace {
         self.events.send(|| StallEndInfo {
             reason,
             ms: time::since(began).as_secs_f64() * 1e3,
-            waited_ms: (self.waited() - waited) as f64 / 1e6,
+            waited_ms: (self.waited() - waited).as_secs_f64() * 1e3,
             bytes,
             ..StallEndInfo::default()
         });
@@ -156,9 +152,18 @@ impl Pace {
         self.delay.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds that writers have been slowed down since the database was opened.
-    pub(crate) fn waited(&self) -> u64 {
-        self.waited.load(Ordering::Relaxed)
+    /// Writers that wait, and how long they have since the database was opened.
+    pub(crate) fn waits(&self) -> WaitsNow {
+        self.waits.look()
+    }
+
+    fn waited(&self) -> Duration {
+        self.waits().waited
+    }
+
+    /// Why no space can be made at present.
+    pub(crate) fn stuck(&self) -> Option<String> {
+        self.state.lock().stuck.clone()
     }
 
     /// Tells waiting writers that something changed: space was made, or cannot be.
@@ -220,14 +225,13 @@ impl Pace {
             // Relief ends the wait early.
             let is_slowed = |state: &State| self.delay() != 0 && !state.is_closed;
             if is_slowed(&state) {
+                let _waits = self.waits.begin();
                 self.begin_wait(&mut state, reason, (delay, bytes));
                 while is_slowed(&state) && !self.changed.wait_until(&mut state, end).timed_out() {}
-                state.waiting -= 1;
             }
             let is_closed = state.is_closed;
             drop(state);
             let waited = time::since(self.began) - now;
-            self.waited.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
             note(|spent| spent.pace += waited);
             if is_closed {
                 return Err(Error::closed());
@@ -238,17 +242,15 @@ impl Pace {
 
     /// Waits until the background has made space since `rounds`.
     pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
-        let from = time::now();
-        let patience = from + PATIENCE;
+        let patience = time::now() + PATIENCE;
         let until = earlier(None).map_or(patience, |deadline| deadline.min(patience));
         let mut state = self.state.lock();
         debug_assert!(rounds <= state.rounds, "a writer waits for a round after one that was told");
+        let waits = self.waits.begin();
         self.begin_wait(&mut state, FULL, (0, 0));
         let goes_on = |state: &State| state.rounds == rounds && !state.is_closed;
         while goes_on(&state) && !self.changed.wait_until(&mut state, until).timed_out() {}
-        state.waiting -= 1;
-        // Also of a wait in vain.
-        self.waited.fetch_add(time::since(from).as_nanos() as u64, Ordering::Relaxed);
+        drop(waits);
         if state.is_closed {
             return Err(Error::closed());
         }
@@ -350,12 +352,33 @@ mod tests {
         let error = with_deadline(soon, || pace.slow_down(1 << 20)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         assert!(error.to_string().contains("the region is filling"), "{error}");
-        assert_eq!(pace.waited(), 0, "it did not wait");
+        assert_eq!(pace.waited(), Duration::ZERO, "it did not wait");
         let later = Instant::now() + Duration::from_secs(60);
         with_deadline(later, || pace.slow_down(3 * 1024)).unwrap();
-        assert!(pace.waited() > 1_000_000, "three less what the clock may be behind");
+        assert!(
+            pace.waited() > Duration::from_millis(1),
+            "three less what the clock may be behind"
+        );
         pace.set_delay(0, "none");
         with_deadline(soon, || pace.slow_down(1 << 30)).unwrap();
+    }
+
+    #[test]
+    fn a_wait_counts_as_it_goes_on() {
+        let pace = Pace::new(&Events::default());
+        let rounds = pace.rounds();
+        std::thread::scope(|scope| {
+            scope.spawn(|| pace.wait_for_space(rounds).unwrap_err());
+            while pace.waits().waiting == 0 {
+                std::thread::yield_now();
+            }
+            let (one, two) = (pace.waits(), pace.waits());
+            assert!(two.waited > one.waited && two.lasts() > one.lasts(), "{one:?} {two:?}");
+            assert_eq!(pace.stuck(), None);
+            pace.report(Some("the disk is full".into()));
+        });
+        assert_eq!(pace.stuck().as_deref(), Some("the disk is full"));
+        assert!(pace.waits().waiting == 0 && pace.waits().lasts().is_zero());
     }
 
     /// Bug: a wait of some hundred nanoseconds took as long as the shortest one that the system
@@ -375,7 +398,7 @@ mod tests {
         let took = from.elapsed();
         assert!(took >= Duration::from_millis(18), "{took:?}");
         assert!(waits < 1000, "{waits} of 100,000 waited");
-        assert!(pace.waited() < took.as_nanos() as u64);
+        assert!(pace.waited() < took);
     }
 
     #[test]

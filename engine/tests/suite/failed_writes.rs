@@ -80,6 +80,15 @@ fn fail_one(kind: Kind, n: u64) -> Option<End> {
             (acknowledged, if unknown { End::Unknown } else { End::Refused })
         }
     };
+    // Statistics say whether the database stopped, and why.
+    let stats = db.stats();
+    let why = stats.stopped.unwrap_or_default();
+    assert_eq!(stats.state == "stopped", why.contains("simulated I/O error"), "{why}");
+    match end {
+        End::Absorbed => assert_eq!(stats.state, "open"),
+        End::Unknown => assert_eq!(stats.state, "stopped"),
+        End::Refused => {}
+    }
     let struck = !machine.write_will_fail();
     let (killed, cut) = (machine.kill(), machine.crash(Survive::Seeded(n)));
     drop(db);

@@ -106,6 +106,28 @@ fn waits_for_locks_and_for_space_are_told() {
     assert!(calls[0].lock_ms == 0.0 && calls[1].lock_ms > 0.0, "{calls:?}");
 }
 
+/// Bug: while every writer stood still, statistics said that none waits. Cause: a wait was counted
+/// when it ended. Fix: it counts from its beginning.
+#[test]
+fn a_wait_is_in_the_statistics_as_it_goes_on() {
+    let db = tiny().in_memory(64 << 20).stepped().open("db").unwrap();
+    let table = db.table("t").unwrap();
+    let holder = db.begin().unwrap();
+    holder.put(&table, "key", "held").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| table.put("key", "waits"));
+        while db.stats().locks.waiting == 0 {
+            std::thread::yield_now();
+        }
+        let (one, two) = (db.stats().locks, db.stats().locks);
+        assert!(two.waiting == 1 && two.waiting_ms > one.waiting_ms, "{one:?} {two:?}");
+        assert!(two.waited_ms > one.waited_ms, "{one:?} {two:?}");
+        holder.roll_back().unwrap();
+    });
+    let ended = db.stats().locks;
+    assert!(ended.waiting == 0 && ended.waiting_ms == 0.0 && ended.waited_ms > 0.0, "{ended:?}");
+}
+
 #[test]
 fn what_is_fast_and_what_nobody_asked_for_is_not_told() {
     for slow in [Some(Duration::from_secs(3600)), None] {

@@ -10,12 +10,12 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::{METRICS, Timed, histograms};
 use crate::base::events::Events;
-use crate::engine::{Engine, Stats, stats};
+use crate::engine::{Engine, Stats};
 
-/// All of it at one moment.
-pub(in crate::engine) fn text_of(engine: &Engine) -> String {
+/// Statistics and histograms of one moment.
+pub(in crate::engine) fn text_of(engine: &Engine, stats: Stats) -> String {
     let mut registry = Registry::default();
-    let (stats, events) = (stats::collect(engine), engine.shared.events.clone());
+    let events = engine.shared.events.clone();
     registry.register_collector(Box::new(Scrape { stats, events }));
     let mut out = String::new();
     let written = text::encode(&mut out, &registry);

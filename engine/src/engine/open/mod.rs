@@ -414,7 +414,7 @@ impl Opening<'_> {
             write_memory: WriteMemory::new(memory::of_writes(self.options.memory_plan().limit())),
             load_compression: self.options.compression.1,
             ddl: Mutex::new(()),
-            follows: self.options.follows,
+            follows: self.options.follows.is_some(),
             awaited: Awaited::default(),
             queue: Arc::clone(&queue),
             deferred: AtomicUsize::new(0),

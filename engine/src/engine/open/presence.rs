@@ -395,7 +395,7 @@ pub(super) fn real_path(files: &dyn Files, given: &Path) -> PathBuf {
 /// go on from there, and show and promote what no writer has committed. It removes what it has not
 /// made. One that was promoted is a writer's.
 pub(super) fn check_not_of_node(given: &Path, options: &Options, how: OpenHow) -> Result<()> {
-    if how == OpenHow::ReadOnly || options.follows || options.lsn_after.is_some() {
+    if how == OpenHow::ReadOnly || options.follows.is_some() || options.lsn_after.is_some() {
         return Ok(());
     }
     let files = files_of(options);
