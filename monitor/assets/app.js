@@ -66,7 +66,7 @@
       text: bytes,
       lines: [
         ['appended', 'appended to the region'],
-        ['drained', 'drained'],
+        ['drained', 'written by drains'],
         ['written', 'written to extents'],
         ['read', 'read from extents'],
       ],
@@ -142,7 +142,14 @@
       series[name] = [...(series[name] || []), ...numbers].slice(-KEPT);
     }
     times.splice(0, times.length - KEPT);
-    drawn.forEach(({ chart, plot }) => plot.setData(data(chart)));
+    drawn.forEach(({ chart, place, plot }) => {
+      plot.setData(data(chart));
+      const last = chart.lines.map(([name, label]) => {
+        const value = (series[name] || []).at(-1);
+        return `${label} ${value == null ? '–' : chart.text(value)}`;
+      });
+      place.nextElementSibling.textContent = `Now: ${last.join(', ')}.`;
+    });
   }
 
   async function step() {

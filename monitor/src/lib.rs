@@ -19,6 +19,7 @@
 //! |---|---|
 //! | `/` | the page, whole without a script |
 //! | `/sample.json` | the last sample: `stats` as `terrace stats --json`, and what the page shows |
+//! | `/picture.json` | what the page shows |
 //! | `/history.json` | numbers of the last ten minutes, as far as somebody looked |
 //! | `/metrics` | as `Database::metrics_text` |
 //!
@@ -37,10 +38,11 @@ mod sampler;
 mod server;
 pub mod units;
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io::{Error, ErrorKind, Result};
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::process;
 use std::thread::{Builder, JoinHandle};
 
 use terrace::Database;
@@ -97,10 +99,11 @@ impl MonitorOptions {
         let (stop, stopped) = oneshot::channel();
         let thread = Builder::new().name("terrace-monitor".into()).spawn(move || {
             let access = Access::new(address, token);
-            let site = Site { path, sampler: RefCell::new(sampler), access };
+            let site = Site::new(path, sampler, access);
             server::run(&runtime, listener, site, stopped);
         })?;
-        Ok(Monitor { address, token: self.token, stop: Some(stop), thread: Some(thread) })
+        let (stop, thread, process) = (Some(stop), Some(thread), process::id());
+        Ok(Monitor { address, token: self.token, stop, thread, process })
     }
 }
 
@@ -127,6 +130,8 @@ pub struct Monitor {
     token: Option<String>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// That of the thread.
+    process: u32,
 }
 
 impl Monitor {
@@ -153,6 +158,10 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
+        if process::id() != self.process {
+            // A forked child has no such thread, whose locks may be taken for ever.
+            mem::forget((self.stop.take(), self.thread.take()));
+        }
         drop(self.stop.take());
         // It waits for nothing but a sample under way. What a panic said is on standard error.
         drop(self.thread.take().map(JoinHandle::join));

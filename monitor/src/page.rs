@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::model::{LookFirst, Picture, Section, Step};
 use crate::sampler::Sampler;
+use crate::units::clock;
 
 /// Charts that the script draws: each an id, a title, and the unit of its numbers.
 const CHARTS: [[&str; 3]; 4] = [
@@ -15,7 +16,7 @@ const CHARTS: [[&str; 3]; 4] = [
 
 /// The page of a database in `path`.
 pub(crate) fn render(path: &str, sampler: &Sampler) -> Markup {
-    let state = if sampler.is_closed() { "closed" } else { "open" };
+    let state = sampler.state();
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -27,7 +28,6 @@ pub(crate) fn render(path: &str, sampler: &Sampler) -> Markup {
                 link rel="icon" href="data:,";
                 link rel="stylesheet" href="/uplot.css";
                 link rel="stylesheet" href="/style.css";
-                noscript { meta http-equiv="refresh" content="5"; }
                 script src="/uplot.js" defer {}
                 script src="/app.js" defer {}
             }
@@ -48,6 +48,7 @@ pub(crate) fn render(path: &str, sampler: &Sampler) -> Markup {
                     (charts())
                 }
                 footer {
+                    noscript { p { a href="/" { "Load the page again" } } }
                     p {
                         "Also: " a href="/sample.json" { "sample.json" } ", "
                         a href="/history.json" { "history.json" } ", "
@@ -61,6 +62,8 @@ pub(crate) fn render(path: &str, sampler: &Sampler) -> Markup {
 
 fn live(picture: &Picture) -> Markup {
     html! {
+        p.note { "As of " (clock(picture.at_ms)) "." }
+        @for note in &picture.notes { p.alert { (note) } }
         section.first aria-labelledby="first-title" {
             h2 #first-title { "Look at first" }
             div.cards { @for line in &picture.first { (card(line)) } }
@@ -120,12 +123,12 @@ fn table(section: &Section) -> Markup {
             h2 id=(title) { (section.title) }
             @if !section.note.is_empty() { p.note { (section.note) } }
             @if !section.rows.is_empty() {
-                div.scroll role="region" aria-labelledby=(title) tabindex="0" {
+                div.scroll role="group" aria-labelledby=(title) tabindex="0" {
                     table {
                         thead {
                             tr {
                                 @for column in &section.columns { th scope="col" { (column) } }
-                                @if has_bars { th.bars { span.hidden { "as a bar" } } }
+                                @if has_bars { th.bars scope="col" { span.hidden { "as a bar" } } }
                             }
                         }
                         tbody {
@@ -155,6 +158,7 @@ fn charts() -> Markup {
                     figure {
                         figcaption { (title) ", " (unit) }
                         div.chart data-chart=(id) role="img" aria-label=(title) {}
+                        p.note {}
                     }
                 }
             }

@@ -1,19 +1,12 @@
 //! Reads the page of another process.
 
 use std::fmt;
-use std::io::{Error, ErrorKind, Result};
-use std::time::Duration;
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper::header::{AUTHORIZATION, HOST};
-use hyper::{Request, Uri};
-use hyper_util::rt::TokioIo;
+use hyper::Uri;
 use serde::Deserialize;
-use tokio::net::TcpStream;
-use tokio::runtime::{self, Runtime};
-use tokio::time::timeout;
 
 use crate::model::Picture;
 
@@ -27,7 +20,7 @@ const MOST: usize = 64 << 20;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[non_exhaustive]
 pub struct Look {
-    /// `open` or `closed`.
+    /// As [`Sampler::state`](crate::Sampler::state).
     pub state: String,
     /// What the last sample shows; `None` if the database was closed before the first.
     pub picture: Option<Picture>,
@@ -36,8 +29,7 @@ pub struct Look {
 /// The page of another process.
 pub struct Remote {
     host: String,
-    bearer: Option<String>,
-    runtime: Runtime,
+    token: Option<String>,
 }
 
 impl Remote {
@@ -45,7 +37,7 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for what is no such address; what the system says where it has no resources.
+    /// `InvalidInput` for what is no such address.
     pub fn new(url: &str) -> Result<Remote> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidInput, why);
         let uri: Uri = url.parse().map_err(|error| invalid(format!("`{url}`: {error}")))?;
@@ -54,45 +46,72 @@ impl Remote {
         };
         let port = authority.port_u16().unwrap_or(80);
         let token = uri.query().and_then(|query| query.strip_prefix("token="));
-        Ok(Remote {
-            host: format!("{}:{port}", authority.host()),
-            bearer: token.map(|token| format!("Bearer {token}")),
-            runtime: runtime::Builder::new_current_thread().enable_all().build()?,
-        })
+        Ok(Remote { host: format!("{}:{port}", authority.host()), token: token.map(str::to_owned) })
     }
 
-    /// What it shows now.
+    /// The token that the page asks for, if the address does not have it.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Remote {
+        self.token.get_or_insert(token.into());
+        self
+    }
+
+    /// What it shows now. It blocks: asynchronous code calls it on a thread for that.
     ///
     /// # Errors
     ///
     /// What the system says of the connection; `TimedOut`; `PermissionDenied` where the token is
     /// missing or another; `InvalidData` for what is no answer of such a page.
     pub fn look(&self) -> Result<Look> {
-        let late = |_| Error::new(ErrorKind::TimedOut, "the page does not answer");
-        self.runtime.block_on(async { timeout(PATIENCE, self.ask()).await.map_err(late)? })
-    }
-
-    async fn ask(&self) -> Result<Look> {
-        let stream = TcpStream::connect(&*self.host).await?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(Error::other)?;
-        // It ends with the answer, whose errors the request has.
-        let connection = tokio::spawn(connection);
-        let mut request = Request::get("/sample.json").header(HOST, &self.host);
-        if let Some(bearer) = &self.bearer {
-            request = request.header(AUTHORIZATION, bearer);
-        }
-        let request = request.body(Empty::<Bytes>::new()).map_err(Error::other)?;
-        let answer = sender.send_request(request).await.map_err(Error::other)?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(Error::other)?;
-        connection.abort();
-        match status.as_u16() {
-            200 => serde_json::from_slice(&body.to_bytes()).map_err(Error::from),
-            401 => Err(Error::new(ErrorKind::PermissionDenied, "the page asks for its token")),
+        let answer = self.ask().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => late(),
+            _ => error,
+        })?;
+        let invalid = || Error::new(ErrorKind::InvalidData, "this is no page of a database");
+        let split = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or_else(invalid)?;
+        let status = str::from_utf8(&answer[..split]).ok().and_then(|head| head.get(9..12));
+        match status.ok_or_else(invalid)? {
+            "200" => serde_json::from_slice(&answer[split + 4..]).map_err(Error::from),
+            "401" => Err(Error::new(ErrorKind::PermissionDenied, "the page asks for its token")),
             other => Err(Error::new(ErrorKind::InvalidData, format!("the page answers {other}"))),
         }
     }
+
+    fn ask(&self) -> Result<Vec<u8>> {
+        let until = Instant::now() + PATIENCE;
+        let left = || {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() { Err(late()) } else { Ok(left) }
+        };
+        let mut connected = Err(Error::new(ErrorKind::NotFound, "the host has no address"));
+        for address in self.host.to_socket_addrs()? {
+            connected = TcpStream::connect_timeout(&address, left()?);
+            if connected.is_ok() {
+                break;
+            }
+        }
+        let mut stream = connected?;
+        stream.set_write_timeout(Some(left()?))?;
+        let token = self.token.as_ref();
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
+        let (host, token) = (&self.host, token.unwrap_or_default());
+        let request = format!("GET /picture.json HTTP/1.0\r\nHost: {host}\r\n{token}\r\n");
+        stream.write_all(request.as_bytes())?;
+        let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
+        // The page closes the connection behind its answer.
+        while answer.len() <= MOST {
+            stream.set_read_timeout(Some(left()?))?;
+            match stream.read(&mut piece)? {
+                0 => return Ok(answer),
+                read => answer.extend_from_slice(&piece[..read]),
+            }
+        }
+        Err(Error::new(ErrorKind::InvalidData, "the answer is too long"))
+    }
+}
+
+fn late() -> Error {
+    Error::new(ErrorKind::TimedOut, "the page does not answer")
 }
 
 impl fmt::Debug for Remote {

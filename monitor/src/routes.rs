@@ -1,6 +1,7 @@
 //! What each address has.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -28,15 +29,38 @@ const STYLE: &str = "text/css; charset=utf-8";
 type Answer = Response<Full<Bytes>>;
 
 /// A server's pages.
-#[derive(Debug)]
 pub(crate) struct Site {
     /// Where the database lies.
-    pub(crate) path: String,
+    path: String,
     pub(crate) sampler: RefCell<Sampler>,
-    pub(crate) access: Access,
+    access: Access,
+    made: RefCell<Made>,
+}
+
+/// Answers of one sample. All who ask share them.
+#[derive(Default)]
+struct Made {
+    /// Of when the sample is, and whether the database was closed behind it.
+    of: Option<(u64, bool)>,
+    answers: HashMap<&'static str, Bytes>,
 }
 
 impl Site {
+    pub(crate) fn new(path: String, sampler: Sampler, access: Access) -> Site {
+        Site { path, sampler: RefCell::new(sampler), access, made: RefCell::default() }
+    }
+
+    /// Looks, and makes an answer of the sample unless it was made.
+    fn made(&self, name: &'static str, make: impl FnOnce(&Sampler) -> String) -> Bytes {
+        let (mut sampler, mut made) = (self.sampler.borrow_mut(), self.made.borrow_mut());
+        sampler.look();
+        let of = (sampler.picture().map_or(0, |picture| picture.at_ms), sampler.is_closed());
+        if made.of != Some(of) {
+            *made = Made { of: Some(of), answers: HashMap::new() };
+        }
+        made.answers.entry(name).or_insert_with(|| make(&sampler).into()).clone()
+    }
+
     /// Answers a request.
     pub(crate) fn answer(&self, request: &Parts) -> Answer {
         if request.method != Method::GET {
@@ -69,13 +93,16 @@ impl Site {
         let file = |kind, text: &'static str| body(of(StatusCode::OK, kind), text);
         match request.uri.path() {
             "/" => {
-                self.sampler.borrow_mut().look();
-                let text = page::render(&self.path, &self.sampler.borrow());
-                body(of(StatusCode::OK, HTML), text.into_string())
+                let page = |sampler: &Sampler| page::render(&self.path, sampler).into_string();
+                body(of(StatusCode::OK, HTML), self.made("page", page))
             }
             "/sample.json" => {
-                self.sampler.borrow_mut().look();
-                body(of(StatusCode::OK, JSON), sample(&self.sampler.borrow()).to_string())
+                let sample = |sampler: &Sampler| sample(sampler).to_string();
+                body(of(StatusCode::OK, JSON), self.made("sample", sample))
+            }
+            "/picture.json" => {
+                let look = |of: &Sampler| json!({ "state": of.state(), "picture": of.picture() });
+                body(of(StatusCode::OK, JSON), self.made("picture", |of| look(of).to_string()))
             }
             "/history.json" => {
                 self.sampler.borrow_mut().look();
@@ -84,7 +111,7 @@ impl Site {
                 let history = history(&self.sampler.borrow(), after);
                 body(of(StatusCode::OK, JSON), history.to_string())
             }
-            "/metrics" => match self.sampler.borrow().metrics() {
+            "/metrics" => match self.sampler.borrow_mut().metrics() {
                 Some(text) => body(of(StatusCode::OK, METRICS), text),
                 None => {
                     body(of(StatusCode::SERVICE_UNAVAILABLE, TEXT), "The database is closed.\n")
@@ -120,14 +147,10 @@ fn body(answer: Builder, text: impl Into<Bytes>) -> Answer {
     })
 }
 
-fn state(sampler: &Sampler) -> &'static str {
-    if sampler.is_closed() { "closed" } else { "open" }
-}
-
 /// The statistics as `terrace stats --json` has them, and what the page shows of them.
 fn sample(sampler: &Sampler) -> Value {
     let stats = sampler.sample_of_last_look().map(|sample| &sample.stats);
-    json!({ "state": state(sampler), "stats": stats, "picture": sampler.picture() })
+    json!({ "state": sampler.state(), "stats": stats, "picture": sampler.picture() })
 }
 
 /// Each number over time, of the points after a moment.
@@ -140,5 +163,37 @@ fn history(sampler: &Sampler, after: u64) -> Value {
         let numbers: Vec<Option<f64>> = points.iter().map(|point| point.series()[at].1).collect();
         series.insert((*name).to_owned(), json!(numbers));
     }
-    json!({ "state": state(sampler), "at_ms": times, "series": series })
+    json!({ "state": sampler.state(), "at_ms": times, "series": series })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace::Options;
+
+    /// Bug: each client had an answer of its own, of as many megabytes as the statistics have.
+    /// Cause: it was made for each request. Fix: it is made once a sample.
+    #[test]
+    fn all_who_ask_share_the_answers_of_a_sample() {
+        let db = Options::new().pm_size(4 << 20).in_memory(64 << 20).open("db").unwrap();
+        let access = Access::new("127.0.0.1:8000".parse().unwrap(), None);
+        let site = Site::new(String::new(), Sampler::new(&db), access);
+        let made = |n: usize| {
+            let answer = site.made("sample", |of| format!("{n} {}", of.state()));
+            (site.made.borrow().of, answer)
+        };
+        let (mut answers, mut samples) = (Vec::new(), Vec::new());
+        for n in 0..100 {
+            let (of, answer) = made(n);
+            if samples.last() != Some(&of) {
+                samples.push(of);
+                answers.push(answer.clone());
+            }
+            assert_eq!(answer.as_ptr(), answers[answers.len() - 1].as_ptr());
+        }
+        let text = site.sampler.borrow_mut().metrics().unwrap();
+        assert!(text.starts_with(b"# HELP"));
+        drop(db);
+        site.sampler.borrow_mut().look();
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use terrace::{Database, StatsReader};
 
 use crate::model::{Picture, Point, Sample, picture};
@@ -27,11 +28,11 @@ pub struct Sampler {
     is_closed: bool,
 }
 
-/// A sample, when it was taken, and what it shows.
+/// A sample, its metrics as text, and what it shows.
 #[derive(Debug)]
 struct Taken {
-    at: Instant,
     sample: Sample,
+    metrics: Bytes,
     picture: Picture,
 }
 
@@ -57,24 +58,27 @@ impl Sampler {
     }
 
     fn sample(&mut self) {
-        if self.is_closed || self.last.as_ref().is_some_and(|last| last.at.elapsed() < INTERVAL) {
+        let last = self.last.as_ref().map(|last| &last.sample);
+        if self.is_closed || last.is_some_and(|last| last.at.elapsed() < INTERVAL) {
             return;
         }
         let (at, since) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
-        let at_ms = since.map_or(0, |since| since.as_millis() as u64);
-        let (Some(stats), Some(metrics)) = (self.reader.stats(), self.reader.metrics_text()) else {
+        // A clock that is set back does not take the charts back.
+        let least = |last: &Sample| last.at_ms + (at - last.at).as_millis() as u64;
+        let at_ms = since.map_or(0, |since| since.as_millis() as u64).max(last.map_or(0, least));
+        let Some((stats, metrics)) = self.reader.stats_and_text() else {
             self.is_closed = true;
             return;
         };
-        let sample = Sample::new(at_ms, stats, &metrics);
-        let picture = picture(&sample, self.last.as_ref().map(|last| &last.sample));
+        let sample = Sample::new(at, at_ms, stats, &metrics);
+        let picture = picture(&sample, last);
         let is_over = |first: &mut Point| first.at_ms + OLDEST_MS < at_ms;
         while self.points.pop_front_if(is_over).is_some() {}
         if self.points.len() == POINTS {
             self.points.pop_front();
         }
         self.points.push_back(picture.point);
-        self.last = Some(Taken { at, sample, picture });
+        self.last = Some(Taken { sample, metrics: metrics.into(), picture });
     }
 
     /// The last sample; `None` if the database was closed before the first.
@@ -97,8 +101,16 @@ impl Sampler {
         self.is_closed
     }
 
-    /// Statistics and histograms as Prometheus reads them; `None` once the database is closed.
-    pub fn metrics(&self) -> Option<String> {
-        self.reader.metrics_text()
+    /// What the database is: as [`Stats::state`](terrace::Stats) has it, or `closed`.
+    pub fn state(&self) -> &'static str {
+        let state = self.sample_of_last_look().map_or("open", |sample| sample.stats.state);
+        if self.is_closed { "closed" } else { state }
+    }
+
+    /// Statistics and histograms as Prometheus reads them, of the last second; `None` once the
+    /// database is closed.
+    pub fn metrics(&mut self) -> Option<Bytes> {
+        self.sample();
+        self.last.as_ref().filter(|_| !self.is_closed).map(|last| last.metrics.clone())
     }
 }

@@ -37,6 +37,12 @@ pub fn time(seconds: f64) -> String {
     format!("{:.0} {unit}", seconds * 1e9)
 }
 
+/// The time of the day in UTC, of a moment in milliseconds since 1970.
+pub fn clock(at_ms: u64) -> String {
+    let seconds = at_ms / 1000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 /// A part of a whole; `none yet` of nothing.
 pub fn share(part: u64, whole: u64) -> String {
     match whole {
@@ -60,6 +66,7 @@ mod tests {
             [2.5, 34.4, 0.0025, 0.000_262_1, 256e-9, 0.0].map(time),
             ["2.5 s", "34 s", "2.5 ms", "262 µs", "256 ns", "0 s"]
         );
+        assert_eq!(clock(86_400_000 + 45_296_789), "12:34:56 UTC");
         assert_eq!((share(1, 4), share(0, 0)), ("25 %".to_owned(), "none yet".to_owned()));
     }
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use common::{AT_LAST, Page, get};
 use serde_json::{Value, json};
 use terrace::Options;
+use terrace_monitor::Remote;
 
 /// The statistics of an answer are those of the same moment.
 #[test]
@@ -83,6 +84,20 @@ fn the_ring_has_each_sample() {
     assert!(history["series"]["appended"][1].is_number());
     let after = page.get(&format!("/history.json?after={}", times[0])).json();
     assert_eq!(after["at_ms"][0], times[1]);
+}
+
+/// Bug: a look at another page panicked inside of a runtime. Cause: it had a runtime of its own.
+/// Fix: it reads a socket.
+#[test]
+fn a_page_is_looked_at_in_asynchronous_code() {
+    let page = Page::new();
+    let remote = Remote::new(&page.monitor.url()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let look = runtime.block_on(async { remote.look().unwrap() });
+    assert_eq!((look.state.as_str(), look.picture.unwrap().state.as_str()), ("open", "open"));
+    let Page { monitor, .. } = page;
+    drop(monitor);
+    assert!(remote.look().is_err());
 }
 
 #[test]

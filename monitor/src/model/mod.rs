@@ -8,7 +8,11 @@ mod rates;
 mod sections;
 mod stairs;
 
+use std::time::Instant;
+
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use terrace::Stats;
 
 pub use first::{LookFirst, look_first};
 pub use histograms::Histogram;
@@ -19,18 +23,20 @@ use rates::Rates;
 /// The statistics of a database at one moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
+    /// When it was taken.
+    pub at: Instant,
     /// When it was taken, in milliseconds since 1970.
     pub at_ms: u64,
     /// The statistics.
-    pub stats: terrace::Stats,
+    pub stats: Stats,
     /// How long things took.
     pub histograms: Vec<Histogram>,
 }
 
 impl Sample {
     /// A sample of statistics and of the text of their metrics.
-    pub fn new(at_ms: u64, stats: terrace::Stats, metrics: &str) -> Sample {
-        Sample { at_ms, stats, histograms: histograms::parse(metrics) }
+    pub fn new(at: Instant, at_ms: u64, stats: Stats, metrics: &str) -> Sample {
+        Sample { at, at_ms, stats, histograms: histograms::parse(metrics) }
     }
 }
 
@@ -40,6 +46,11 @@ impl Sample {
 pub struct Picture {
     /// When it was, in milliseconds since 1970.
     pub at_ms: u64,
+    /// What the database was, as [`Stats::state`] has it.
+    pub state: String,
+    /// What should be known: why the database stopped, damage that the opening found, and failures
+    /// of stores.
+    pub notes: Vec<String>,
     /// The persistence mode of the region.
     pub mode: String,
     /// What to look at first.
@@ -86,7 +97,7 @@ pub struct Point {
     pub at_ms: u64,
     /// Bytes that writers appended to the region, a second.
     pub appended: Option<f64>,
-    /// Bytes that drains moved out of the region, a second.
+    /// Bytes that drains wrote, a second.
     pub drained: Option<f64>,
     /// Bytes written to extents, a second.
     pub written: Option<f64>,
@@ -127,15 +138,35 @@ impl Point {
 /// The picture of a sample. What rises is shown a second, as it rose since the `earlier` one.
 pub fn picture(now: &Sample, earlier: Option<&Sample>) -> Picture {
     let rates = Rates::new(now, earlier);
-    let value = serde_json::to_value(&now.stats).unwrap_or_default();
+    let stats = &now.stats;
+    let parts = json!({
+        "commit": stats.commit, "pace": stats.pace, "pm": stats.pm, "cache": stats.cache,
+    });
     Picture {
         at_ms: now.at_ms,
-        mode: now.stats.mode.to_owned(),
-        first: look_first(&value),
+        state: stats.state.to_owned(),
+        notes: notes(stats),
+        mode: stats.mode.to_owned(),
+        first: look_first(&parts),
         stairs: stairs::of(&rates),
         sections: sections::of(&rates),
         point: point(&rates),
     }
+}
+
+fn notes(stats: &Stats) -> Vec<String> {
+    let share = stats.share.as_ref();
+    let notes = [
+        ("stopped", stats.stopped.as_ref()),
+        ("space", stats.pace.stuck.as_ref()),
+        ("region", stats.pm.note.as_ref()),
+        ("index", stats.pm.index_note.as_ref()),
+        ("object store", stats.objects.as_ref().and_then(|of| of.note.as_ref())),
+        ("shared store", share.and_then(|of| of.note.as_ref())),
+        ("shared store", share.and_then(|of| of.collect_note.as_ref())),
+    ];
+    let notes = notes.into_iter().filter_map(|(of, note)| note.map(|note| format!("{of}: {note}")));
+    notes.collect()
 }
 
 fn point(rates: &Rates<'_>) -> Point {
@@ -145,11 +176,11 @@ fn point(rates: &Rates<'_>) -> Point {
     Point {
         at_ms: rates.now.at_ms,
         appended: rates.of(|stats| stats.pm.appended_bytes as f64),
-        drained: rates.of(|stats| stats.background.drained_level0_bytes as f64),
+        drained: rates.of(|stats| stats.background.drained_bytes as f64),
         written: rates.of(|stats| stats.disk.written_bytes as f64),
         read: rates.of(|stats| stats.disk.read_bytes as f64),
         throttled_ms: rates.of(|stats| stats.commit.throttled_ms),
-        lock_wait_ms: rates.seconds_in("terrace_lock_wait").map(ms),
+        lock_wait_ms: rates.of(|stats| stats.locks.waited_ms),
         commit_p99_ms: rates
             .quantile("terrace_commit_wait", 0.99)
             .filter(|p| p.is_finite())
@@ -157,5 +188,55 @@ fn point(rates: &Rates<'_>) -> Point {
         get_p99_ms: rates.quantile("terrace_read_get", 0.99).filter(|p| p.is_finite()).map(ms),
         region: part(u64::from(stats.pm.zones_used), u64::from(stats.pm.zones)),
         memory: part(stats.memory.total(), stats.memory.limit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use terrace::Options;
+
+    fn sample(db: &terrace::Database, at: Instant, at_ms: u64) -> Sample {
+        Sample::new(at, at_ms, db.stats(), &db.metrics_text())
+    }
+
+    /// Bug: a clock that was set back took the rates away. Cause: seconds were a difference of its
+    /// times. Fix: they are those of the monotonic clock.
+    #[test]
+    fn rates_are_by_the_clock_that_nobody_sets() {
+        let db = Options::new().pm_size(4 << 20).in_memory(64 << 20).open("db").unwrap();
+        let table = db.table("t").unwrap();
+        let began = Instant::now();
+        let one = sample(&db, began, 3_600_000);
+        let before = one.stats.pm.appended_bytes;
+        table.put("key", [7; 1000]).unwrap();
+        let two = sample(&db, began + Duration::from_secs(2), 0);
+        let appended = (two.stats.pm.appended_bytes - before) as f64;
+        assert_eq!(picture(&two, Some(&one)).point.appended, Some(appended / 2.0));
+    }
+
+    /// Bug: the page said that nobody waits while a writer stood still. Cause: it has what rose, and
+    /// a wait was counted when it ended. Fix: statistics have waits that go on.
+    #[test]
+    fn a_wait_is_shown_as_it_goes_on() {
+        let db = Options::new().pm_size(4 << 20).in_memory(64 << 20).open("db").unwrap();
+        let table = db.table("t").unwrap();
+        let holder = db.begin().unwrap();
+        holder.put(&table, "key", "held").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| table.put("key", "waits"));
+            while db.stats().locks.waiting == 0 {
+                std::thread::yield_now();
+            }
+            let one = sample(&db, Instant::now(), 0);
+            let two = sample(&db, one.at + Duration::from_secs(1), 0);
+            let shown = picture(&two, Some(&one));
+            assert!(shown.point.lock_wait_ms.unwrap() > 0.0);
+            let waits = shown.sections.iter().find(|section| section.id == "waits").unwrap();
+            let locks = &waits.rows[1].cells[1];
+            assert!(locks.starts_with("1 waits now, for "), "{locks}");
+            holder.roll_back().unwrap();
+        });
     }
 }

@@ -9,7 +9,7 @@ use crate::units::{grouped, size, time};
 pub(super) const UNKNOWN: &str = "–";
 
 /// An earlier sample that is older than this says nothing about the present.
-const TOO_OLD: f64 = 15.0;
+const TOO_OLD: f64 = 60.0;
 
 /// Two samples of one opening.
 pub(super) struct Rates<'a> {
@@ -20,7 +20,7 @@ pub(super) struct Rates<'a> {
 
 impl<'a> Rates<'a> {
     pub(super) fn new(now: &'a Sample, earlier: Option<&'a Sample>) -> Rates<'a> {
-        let since = |sample: &Sample| now.at_ms.saturating_sub(sample.at_ms) as f64 / 1e3;
+        let since = |sample: &Sample| now.at.saturating_duration_since(sample.at).as_secs_f64();
         let earlier =
             earlier.filter(|sample| (f64::MIN_POSITIVE..TOO_OLD).contains(&since(sample)));
         Rates { now, earlier, seconds: earlier.map_or(0.0, since) }

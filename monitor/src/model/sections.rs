@@ -2,6 +2,7 @@
 
 use terrace::{LevelStats, Stats, TableStats};
 
+use super::first::waiting_now;
 use super::rates::{Rates, UNKNOWN, bound, number};
 use super::{Row, Section};
 use crate::units::{grouped, size, time};
@@ -46,10 +47,18 @@ fn waits(rates: &Rates<'_>) -> Section {
     let stats = &rates.now.stats;
     let pace = rates.of(|stats| stats.commit.throttled_ms).map(|ms| ms / 1e3);
     let since = time(stats.commit.throttled_ms / 1e3);
-    let why = match stats.pace.delay_ns {
+    let mut why = match stats.pace.delay_ns {
         0 => stats.pace.reason.to_owned(),
         delay => format!("{}; {} for each KiB", stats.pace.reason, time(delay as f64 / 1e9)),
     };
+    if let Some(stuck) = &stats.pace.stuck {
+        why = format!("{why}; no space can be made: {stuck}");
+    }
+    let now = |waiting, ms: f64, why: String| match waiting {
+        0 => why,
+        _ => format!("{}: {why}", waiting_now(waiting, ms / 1e3)),
+    };
+    let why = now(stats.pace.waiting, stats.pace.waiting_ms, why);
     let of = |name: &str, metric: &str, why: &str| {
         let sum = rates.histogram(metric).map_or(UNKNOWN.to_owned(), |of| time(of.sum));
         row(name, [a_second(rates.seconds_in(metric)), why.to_owned(), sum])
@@ -59,11 +68,13 @@ fn waits(rates: &Rates<'_>) -> Section {
         size(stats.pace.drain_rate),
         size(stats.pace.debt)
     );
-    let locks = number(rates.count_in("terrace_lock_wait"));
+    let held_up = rates.of(|stats| stats.locks.waited_ms).map(|ms| ms / 1e3);
+    let locks = format!("{} waits have ended", number(rates.count_in("terrace_lock_wait")));
+    let locks = now(stats.locks.waiting, stats.locks.waiting_ms, locks);
     let syncs = number(rates.count_in("terrace_commit_sync"));
     let rows = vec![
         row("pace and space", [a_second(pace), why, since]),
-        of("locks of rows", "terrace_lock_wait", &format!("{locks} waits")),
+        row("locks of rows", [a_second(held_up), locks, time(stats.locks.waited_ms / 1e3)]),
         of("syncs", "terrace_commit_sync", &format!("{syncs} syncs for commits")),
     ];
     let columns = ["waits for", "waited", "why", "since the opening"];
@@ -243,6 +254,7 @@ fn tables(tables: &[TableStats]) -> Section {
         [
             table.memtable_bytes,
             table.level0_bytes,
+            table.spilled_bytes,
             level(table, |level| level.level == 1),
             level(table, |level| level.level > 1),
             table.value_bytes,
@@ -250,7 +262,7 @@ fn tables(tables: &[TableStats]) -> Section {
         ]
     };
     // Objects are in levels and values.
-    let all = |table: &TableStats| parts(table)[..5].iter().sum::<u64>();
+    let all = |table: &TableStats| parts(table)[..6].iter().sum::<u64>();
     let mut shown: Vec<&TableStats> = tables.iter().collect();
     shown.sort_by_key(|table| std::cmp::Reverse(all(table)));
     let left = shown.len().saturating_sub(MOST_TABLES);
@@ -265,6 +277,7 @@ fn tables(tables: &[TableStats]) -> Section {
         "table",
         "memtables",
         "level 0",
+        "not merged in",
         "level 1",
         "level 2 and deeper",
         "large values",

@@ -59,8 +59,11 @@ fn region(rates: &Rates<'_>) -> Step {
 }
 
 fn level1(rates: &Rates<'_>) -> Step {
-    let bytes = sum(&rates.now.stats, is_level1, |level| level.bytes);
-    let flow = format!("{} drained", rates.bytes(|stats| stats.background.drained_level0_bytes));
+    let stats = &rates.now.stats;
+    // Loads and large commits are merged in later.
+    let runs: u64 = stats.tables.iter().map(|table| table.spilled_bytes).sum();
+    let bytes = sum(stats, is_level1, |level| level.bytes) + runs;
+    let flow = format!("{} written by drains", rates.bytes(|stats| stats.background.drained_bytes));
     Step { answered: answered(rates, is_level1), ..step("level 1", bytes, flow) }
 }
 

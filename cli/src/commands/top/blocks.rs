@@ -33,25 +33,29 @@ fn first(picture: &Picture) -> Block {
     for line in &picture.first {
         grid.row([&*line.name, &line.value, &line.remark]);
     }
-    Block { title: "Look at first".to_owned(), lines: grid.lines().split_off(1) }
+    let mut lines = grid.lines().split_off(1);
+    lines.extend(picture.notes.iter().cloned());
+    Block { title: "Look at first".to_owned(), lines }
 }
 
 fn stairs(steps: &[Step]) -> Block {
-    let heads = [
-        ("step", Align::Left),
-        ("holds", Align::Right),
-        ("", Align::Left),
-        ("", Align::Left),
-        ("comes in", Align::Left),
-        ("answers", Align::Left),
-    ];
+    let heads =
+        [("step", Align::Left), ("holds", Align::Right), ("", Align::Left), ("", Align::Left)];
     let mut grid = Grid::new(&heads);
     for (at, step) in steps.iter().enumerate() {
         let name = format!("{}{}", " ".repeat(at), step.name);
         let bar = step.share.map_or_else(String::new, bar);
-        grid.row([&*name, &step.size, &step.bound, &bar, &step.flow, &step.answered]);
+        grid.row([&*name, &step.size, &step.bound, &bar]);
     }
-    Block { title: "Where the data lies".to_owned(), lines: grid.lines() }
+    // A terminal of 80 columns shows all of it.
+    let mut lines = grid.lines().into_iter();
+    let mut shown: Vec<String> = lines.next().into_iter().collect();
+    for (line, step) in lines.zip(steps) {
+        let answered = if step.answered.is_empty() { "" } else { "; answers " };
+        let flow = format!("      ↓ {}{answered}{}", step.flow, step.answered);
+        shown.extend([flow, line]);
+    }
+    Block { title: "Where the data lies".to_owned(), lines: shown }
 }
 
 fn section(section: &Section) -> Block {

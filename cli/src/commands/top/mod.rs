@@ -3,25 +3,40 @@
 mod blocks;
 mod screen;
 
+use std::env;
 use std::io::{self, IsTerminal};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use terrace::Database;
 use terrace_monitor::model::Picture;
+use terrace_monitor::units::clock;
 use terrace_monitor::{INTERVAL, Remote, Sampler};
 
 use crate::args::TopArguments;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::session::Session;
+use crate::text::escape;
+
+/// A reader beside a writer is opened anew after so many times what that takes.
+const REST: u32 = 10;
 
 /// What is looked at.
 enum Source {
     Page(Remote),
-    Opened { sampler: Box<Sampler>, _database: Database },
+    Opened(Opened),
 }
 
-/// A look: `open`, `closed`, or why there is none, and what was seen last.
+/// A database that this process has open. Beside one that writes it is opened anew time and again:
+/// an old handle would keep disk space that the writer frees.
+struct Opened {
+    sampler: Sampler,
+    database: Database,
+    refreshed: Instant,
+    took: Duration,
+}
+
+/// A look: what the database is, or why there is no look, and what was seen last.
 struct Look {
     state: String,
     picture: Option<Picture>,
@@ -32,14 +47,20 @@ impl Source {
         let place = arguments.place.as_deref();
         if let Some(url) = place.and_then(|place| place.to_str()).filter(|url| is_url(url)) {
             let page = Remote::new(url).map_err(|error| Failure::Invalid(error.to_string()))?;
-            return Ok(Source::Page(page));
+            // Other users of the machine see the words of a command.
+            let token = env::var("TERRACE_TOKEN").ok();
+            return Ok(Source::Page(match token {
+                Some(token) => page.token(token),
+                None => page,
+            }));
         }
+        let began = Instant::now();
         let database = match place {
             Some(path) => session.read_at(path)?,
             None => session.read()?,
         };
-        let sampler = Box::new(Sampler::new(&database));
-        Ok(Source::Opened { sampler, _database: database })
+        let (sampler, refreshed) = (Sampler::new(&database), Instant::now());
+        Ok(Source::Opened(Opened { sampler, database, refreshed, took: refreshed - began }))
     }
 
     fn look(&mut self) -> io::Result<Look> {
@@ -47,12 +68,37 @@ impl Source {
             Source::Page(page) => {
                 page.look().map(|look| Look { state: look.state, picture: look.picture })
             }
-            Source::Opened { sampler, .. } => {
-                sampler.look();
-                let picture = sampler.picture().cloned();
-                Ok(Look { state: "open, read-only".to_owned(), picture })
-            }
+            Source::Opened(opened) => opened.look().map_err(io::Error::other),
         }
+    }
+}
+
+impl Opened {
+    fn look(&mut self) -> terrace::Result<Look> {
+        let (began, rest) = (Instant::now(), INTERVAL.max(REST * self.took));
+        if self.database.stats().open.beside_writer && self.refreshed.elapsed() >= rest {
+            self.database = self.database.refresh()?;
+            // Counters of the new handle begin anew.
+            self.sampler = Sampler::new(&self.database);
+            (self.refreshed, self.took) = (Instant::now(), began.elapsed());
+        }
+        self.sampler.look();
+        let stats = self.sampler.sample_of_last_look().map(|sample| &sample.stats);
+        let beside = stats.filter(|stats| stats.open.beside_writer);
+        let beside = beside.map(|stats| {
+            let commit = stats.commit.visible;
+            format!(" as of commit {commit}; memory, cache and rates are those of this reader")
+        });
+        let state = format!("{}{}", self.sampler.state(), beside.unwrap_or_default());
+        Ok(Look { state, picture: self.sampler.picture().cloned() })
+    }
+}
+
+impl Look {
+    /// What the database is, and when it was looked at.
+    fn heading(&self) -> String {
+        let at = self.picture.as_ref().map(|picture| format!(", {}", clock(picture.at_ms)));
+        format!("{}{}", self.state, at.unwrap_or_default())
     }
 }
 
@@ -65,8 +111,10 @@ pub(crate) fn run(session: &mut Session, arguments: &TopArguments) -> Result<Out
     let mut source = Source::new(session, arguments)?;
     let first = source.look().map_err(|error| Failure::io("look at the page", &error))?;
     if io::stdout().is_terminal() && io::stdin().is_terminal() && !session.output.json {
-        screen::run(&mut source, first).map_err(|error| Failure::io("draw", &error))?;
-        return Ok(Outcome::Good);
+        screen::run(source, first).map_err(|error| Failure::io("draw", &error))?;
+        let is_ended = interrupt::is_asked_for();
+        let ended = || Failure::Interrupted("a signal ended it".to_owned());
+        return if is_ended { Err(ended()) } else { Ok(Outcome::Good) };
     }
     // The second look knows what moves.
     interrupt::on_signals();
@@ -78,16 +126,18 @@ pub(crate) fn run(session: &mut Session, arguments: &TopArguments) -> Result<Out
         std::thread::park_timeout(left.min(INTERVAL / 10));
     }
     let look = source.look().map_err(|error| Failure::io("look at the page", &error))?;
-    let Some(picture) = look.picture else {
+    let heading = look.heading();
+    let Some(mut picture) = look.picture else {
         return Err(Failure::Outside("the database was closed before anybody looked".into()));
     };
     if session.output.json {
+        picture.state = look.state;
         session.output.object(&picture)?;
         return Ok(Outcome::Good);
     }
-    for (at, block) in blocks::of(&picture).into_iter().enumerate() {
-        let space = (at > 0).then(String::new);
-        for line in space.into_iter().chain([block.title]).chain(block.lines) {
+    session.output.line(&escape(heading.as_bytes(), char::is_control))?;
+    for block in blocks::of(&picture) {
+        for line in [String::new(), block.title].into_iter().chain(block.lines) {
             session.output.line(&line)?;
         }
     }

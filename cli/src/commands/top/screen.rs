@@ -1,7 +1,8 @@
 //! Draws the blocks in columns, once a second, until a key ends it.
 
 use std::io;
-use std::time::Instant;
+use std::sync::mpsc;
+use std::thread;
 
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
@@ -19,7 +20,7 @@ use crate::interrupt;
 const COLUMN: u16 = 84;
 
 /// Runs until a key ends it. The terminal is as it was before then.
-pub(super) fn run(source: &mut Source, first: Look) -> io::Result<()> {
+pub(super) fn run(source: Source, first: Look) -> io::Result<()> {
     interrupt::on_signals();
     let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
     let done = show(&mut terminal, source, first);
@@ -29,30 +30,38 @@ pub(super) fn run(source: &mut Source, first: Look) -> io::Result<()> {
 
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
-    source: &mut Source,
+    mut source: Source,
     first: Look,
 ) -> io::Result<()> {
-    let (mut look, mut scrolled, mut looked_at) = (first, 0_u16, Instant::now());
+    let (mut look, mut scrolled, (send, looks)) = (first, 0_u16, mpsc::channel());
+    // While a page does not answer, keys do their work.
+    let keep_looking = move || {
+        loop {
+            thread::park_timeout(INTERVAL);
+            if send.send(source.look()).is_err() {
+                break;
+            }
+        }
+    };
+    thread::Builder::new().spawn(keep_looking)?;
     while !interrupt::is_asked_for() {
-        terminal.draw(|frame| draw(frame, &look, scrolled))?;
-        let left = INTERVAL.saturating_sub(looked_at.elapsed());
-        if event::poll(left)? {
-            if let Event::Key(key) = event::read()? {
-                // Some systems tell of the release too.
-                let height = terminal.size()?.height;
-                match key.is_press().then(|| moved(key, height)).flatten() {
-                    Some(Move::End) => break,
-                    Some(Move::By(lines)) => scrolled = scrolled.saturating_add_signed(lines),
-                    None => {}
-                }
+        terminal.draw(|frame| draw(frame, &look, &mut scrolled))?;
+        if event::poll(INTERVAL / 10)?
+            && let Event::Key(key) = event::read()?
+        {
+            // Some systems tell of the release too.
+            let height = terminal.size()?.height;
+            match key.is_press().then(|| moved(key, height)).flatten() {
+                Some(Move::End) => break,
+                Some(Move::By(lines)) => scrolled = scrolled.saturating_add_signed(lines),
+                None => {}
             }
-        } else {
-            match source.look() {
-                Ok(now) => look = now,
-                // What was seen last stays.
-                Err(error) => look.state = format!("no answer: {error}"),
-            }
-            looked_at = Instant::now();
+        }
+        match looks.try_recv() {
+            Ok(Ok(now)) => look = now,
+            // What was seen last stays.
+            Ok(Err(error)) => look.state = format!("no answer: {error}"),
+            Err(_) => {}
         }
     }
     Ok(())
@@ -79,10 +88,11 @@ fn moved(key: KeyEvent, height: u16) -> Option<Move> {
     }
 }
 
-fn draw(frame: &mut Frame<'_>, look: &Look, scrolled: u16) {
+/// Draws a look. It is scrolled no further than to its last line.
+fn draw(frame: &mut Frame<'_>, look: &Look, scrolled: &mut u16) {
     let rows = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]);
     let [head, body] = rows.areas(frame.area());
-    let state = crate::text::escape(look.state.as_bytes(), char::is_control);
+    let state = crate::text::escape(look.heading().as_bytes(), char::is_control);
     let keys = "  arrows and pages move, q ends".dim();
     frame.render_widget(Line::from(vec!["terrace top: ".bold(), state.bold(), keys]), head);
     let Some(picture) = &look.picture else { return };
@@ -96,6 +106,9 @@ fn draw(frame: &mut Frame<'_>, look: &Look, scrolled: u16) {
             least.extend(text([block].into_iter()));
         }
     }
+    let lines = wide.height() + columns.iter().map(Text::height).max().unwrap_or(0);
+    *scrolled = (*scrolled).min(u16::try_from(lines).unwrap_or(u16::MAX).saturating_sub(1));
+    let scrolled = *scrolled;
     let above = u16::try_from(wide.height()).unwrap_or(u16::MAX).saturating_sub(scrolled);
     let [top, below] =
         Layout::vertical([Constraint::Length(above), Constraint::Fill(1)]).areas(body);
