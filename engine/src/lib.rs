@@ -217,9 +217,9 @@ pub use base::options::{
     OpenProgress, Options, TableOptions, Tier,
 };
 pub use engine::{
-    CacheStats, CommitStats, Database, DiskStats, HistorySample, LevelStats, LockStats,
-    ObjectStats, ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats, ShareStats,
-    Stats, StatsReader, TableRef, TableStats,
+    CacheStats, CommitStats, Database, DiskStats, ExtentInfo, HistorySample, JobKeys, LevelStats,
+    LockStats, ObjectStats, ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats,
+    ShareStats, Stats, StatsReader, TableRef, TableStats,
 };
 pub use jobs::manual::CompactionProgress;
 pub use jobs::memory::MemoryStats;

@@ -133,6 +133,7 @@ metrics! {
         |stats, give| {
         stats.persistence.iter().for_each(|of| give(&[("purpose", of.purpose)], of.bytes as f64));
     };
+    Counter pm_appended Bytes, "Bytes appended to the region" => of!(pm.appended_bytes);
     Gauge pm_capacity Bytes, "Size of the region" => of!(pm.capacity);
     Gauge pm_zones, "Units of the region" => of!(pm.zones);
     Gauge pm_zones_used, "Units that are taken" => of!(pm.zones_used);
@@ -289,7 +290,12 @@ pub(super) fn values(stats: &Stats, times: &Times) -> BTreeMap<String, f64> {
         let mut count = 0;
         for (bound, of) in buckets {
             count += of;
-            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+            // As the text has it.
+            let bound = match bound {
+                f64::INFINITY => "+Inf".to_owned(),
+                ..1e-6 => format!("{bound:e}"),
+                _ => bound.to_string(),
+            };
             all.insert(format!("{name}_seconds_bucket{{le=\"{bound}\"}}"), count as f64);
         }
         all.insert(format!("{name}_seconds_count"), count as f64);

@@ -5,6 +5,7 @@
 
 pub(crate) mod catalog;
 mod database;
+mod extents;
 mod history;
 mod instance;
 mod metrics;
@@ -42,6 +43,7 @@ pub use catalog::TableRef;
 
 pub use database::Database;
 pub(crate) use database::OpenHow;
+pub use extents::{ExtentInfo, JobKeys};
 pub use history::HistorySample;
 pub use instance::ShareStats;
 pub(crate) use instance::{Shipping, check_closing};

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use super::stats::{self, Stats};
-use super::{Database, Engine};
+use super::{Database, Engine, HistorySample};
 
 /// Reads the statistics of a database, and does not keep it open: [`Database::stats_reader`].
 ///
@@ -58,7 +59,17 @@ impl StatsReader {
         })
     }
 
-    fn read<T>(&self, read: fn(&Engine) -> T) -> Option<T> {
+    /// As [`Database::history`], of this database. Nothing where it keeps none, where that cannot
+    /// be read, and once it is closed.
+    pub fn history(&self, since: SystemTime) -> Vec<HistorySample> {
+        let read = |engine: &Engine| {
+            let is_on_disk = engine.set.store().files().real().is_some();
+            is_on_disk.then(|| Database::history(&engine.path, since).ok()).flatten()
+        };
+        self.read(read).flatten().unwrap_or_default()
+    }
+
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Engine) -> T) -> Option<T> {
         let engine = self.engine.upgrade()?;
         let _inside = engine.shared.gate.enter_call().ok()?;
         Some(read(&engine))

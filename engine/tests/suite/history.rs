@@ -47,6 +47,13 @@ fn samples_are_read_beside_a_writer_and_after_it_was_killed() {
         assert!(last.values().any(|(known, found)| known == name && found == value));
     }
     assert_eq!(last.get("terrace_nothing"), None);
+    // Bug: two buckets of each histogram had other names here. Cause: bounds were written another
+    // way. Fix: as in the text.
+    let text = db.metrics_text();
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.contains("table="));
+    for name in lines.filter_map(|line| line.rsplit_once(' ')).map(|(name, _)| name) {
+        assert!(last.get(name).is_some(), "{name}");
+    }
     assert!(found.windows(2).all(|pair| pair[0].at() < pair[1].at()));
     let since = last.at();
     assert_eq!(Database::history(&path, since).unwrap()[0].at(), since);

@@ -23,6 +23,7 @@ const PATH: &str = "docs/reference.md";
 /// source, and each that is read there is in this list.
 const VARIABLES: &[(&str, &str)] = &[
     ("TERRACE_DB", "of the command: the directory of the database, where `--db` does not say it"),
+    ("TERRACE_TOKEN", "of `terrace top`: the token of a page whose address does not have it"),
     ("TERRACE_OBJECT_STORE", "of the command: the URL of the object store, as `--object-store`"),
     (
         "TERRACE_FLUSH",
