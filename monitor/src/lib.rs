@@ -20,7 +20,7 @@
 //! | `/` | the page, whole without a script |
 //! | `/sample.json` | the last sample: `stats` as `terrace stats --json`, and what the page shows |
 //! | `/picture.json` | what the page shows |
-//! | `/history.json` | numbers of the last ten minutes, as far as somebody looked |
+//! | `/history.json` | numbers of the last ten minutes: the database's history, then each sample |
 //! | `/metrics` | as `Database::metrics_text` |
 //!
 //! # Who may look

@@ -2,9 +2,9 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::model::{LookFirst, Picture, Section, Step};
+use crate::model::{KeyMap, LookFirst, MapLevel, Picture, Section, Step};
 use crate::sampler::Sampler;
-use crate::units::clock;
+use crate::units::{clock, size};
 
 /// Charts that the script draws: each an id, a title, and the unit of its numbers.
 const CHARTS: [[&str; 3]; 4] = [
@@ -73,6 +73,17 @@ fn live(picture: &Picture) -> Markup {
             p.note { "Region in mode " (picture.mode) ". Data moves down, from step to step." }
             ol.stairs { @for step in &picture.stairs { (stair(step)) } }
         }
+        @if !picture.maps.is_empty() {
+            section.table #map aria-labelledby="map-title" {
+                h2 #map-title { "Keys and levels" }
+                p.note {
+                    "From left to right the keys: each column has as many bytes of the largest \
+                     level. The stronger the colour, the more it was read of late. A frame is a \
+                     job at work."
+                }
+                div.maps { @for map in &picture.maps { (key_map(map)) } }
+            }
+        }
         div.sections { @for section in &picture.sections { (table(section)) } }
     }
 }
@@ -99,6 +110,40 @@ fn stair(step: &Step) -> Markup {
                 }
                 @if let Some(share) = step.share { (bar(share)) }
                 @if !step.answered.is_empty() { p.note { (step.answered) } }
+            }
+        }
+    }
+}
+
+fn key_map(map: &KeyMap) -> Markup {
+    let most = map.levels.iter().flat_map(|level| &level.reads).max().map_or(0, |most| *most);
+    html! {
+        div {
+            h3 { bdi { (map.table) } }
+            @for level in &map.levels {
+                p.note { "level " (level.level) ", " (size(level.bytes.iter().sum())) }
+                (map_level(map, level, most))
+            }
+        }
+    }
+}
+
+fn map_level(map: &KeyMap, level: &MapLevel, most: u32) -> Markup {
+    // A column that is read a tenth as much is to be told from one that is not read.
+    let shade = |reads: u32| {
+        let part = f64::from(reads).ln_1p() / f64::from(most).ln_1p().max(1.0);
+        format!("{:.2}", 0.15 + 0.85 * part)
+    };
+    let cells = level.bytes.iter().zip(&level.reads).enumerate();
+    let jobs = map.jobs.iter().filter(|job| (job.top..=job.bottom).contains(&level.level));
+    let view = format!("0 0 {} 4", level.bytes.len());
+    html! {
+        svg.map viewBox=(view) preserveAspectRatio="none" aria-hidden="true" {
+            @for (n, (_, reads)) in cells.filter(|(_, (bytes, _))| **bytes > 0) {
+                rect.part x=(n) width="1" height="4" fill-opacity=(shade(*reads)) {}
+            }
+            @for job in jobs {
+                rect.job x=(job.from) width=(job.to - job.from + 1) height="4" {}
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use terrace::{Database, StatsReader};
 
-use crate::model::{Picture, Point, Sample, picture};
+use crate::model::{Picture, Point, Sample, past, picture};
 
 /// A sample is taken at most so often.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -52,12 +52,17 @@ impl Sampler {
 
     /// Takes a sample if somebody has looked lately, and the last one is older than a second.
     pub fn tick(&mut self) {
-        if self.looked.is_some_and(|looked| looked.elapsed() < LOOKING) {
+        if self.is_looked_at() {
             self.sample();
         }
     }
 
+    fn is_looked_at(&self) -> bool {
+        self.looked.is_some_and(|looked| looked.elapsed() < LOOKING)
+    }
+
     fn sample(&mut self) {
+        let is_looked_at = self.is_looked_at();
         let last = self.last.as_ref().map(|last| &last.sample);
         if self.is_closed || last.is_some_and(|last| last.at.elapsed() < INTERVAL) {
             return;
@@ -70,7 +75,15 @@ impl Sampler {
             self.is_closed = true;
             return;
         };
-        let sample = Sample::new(at, at_ms, stats, &metrics);
+        let mut sample = Sample::new(at, at_ms, stats, &metrics);
+        if is_looked_at {
+            sample = sample.with_maps(&self.reader);
+        }
+        if is_looked_at && self.points.is_empty() {
+            let since = SystemTime::now().checked_sub(Duration::from_millis(OLDEST_MS));
+            let history = self.reader.history(since.unwrap_or(UNIX_EPOCH));
+            self.points.extend(past::of(&history));
+        }
         let picture = picture(&sample, last);
         let is_over = |first: &mut Point| first.at_ms + OLDEST_MS < at_ms;
         while self.points.pop_front_if(is_over).is_some() {}
@@ -91,7 +104,8 @@ impl Sampler {
         self.last.as_ref().map(|last| &last.picture)
     }
 
-    /// The numbers of the last ten minutes, as far as somebody looked.
+    /// The numbers of the last ten minutes: up to the first look those of the history that the
+    /// database keeps, and later ones as far as somebody looked.
     pub fn points(&self) -> impl Iterator<Item = &Point> {
         self.points.iter()
     }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::Instant;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::{AT_LAST, Page, get};
 use serde_json::{Value, json};
@@ -98,6 +98,63 @@ fn a_page_is_looked_at_in_asynchronous_code() {
     let Page { monitor, .. } = page;
     drop(monitor);
     assert!(remote.look().is_err());
+}
+
+/// The map has each byte of the levels once, and is bounded.
+#[test]
+fn a_map_has_all_bytes_of_the_levels() {
+    let page = Page::new();
+    let table = page.db.table("t").unwrap();
+    for _ in 0..3 {
+        for n in 0..3000_u32 {
+            table.put(n.to_be_bytes(), [7; 300]).unwrap();
+        }
+        page.db.compact_range(&table, ..).unwrap();
+    }
+    let sample = page.get("/sample.json").json();
+    let (map, table) = (&sample["picture"]["maps"][0], &sample["stats"]["tables"][0]);
+    assert_eq!(map["table"], "t");
+    let sum = |level: &Value| {
+        let bytes = level["bytes"].as_array().unwrap();
+        assert!(bytes.len() <= terrace_monitor::model::COLUMNS);
+        bytes.iter().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>()
+    };
+    for (shown, level) in map["levels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(table["levels"].as_array().unwrap().iter().filter(|level| level["bytes"] != 0))
+    {
+        assert_eq!(shown["level"], level["level"]);
+        let (shown, whole) = (sum(shown), level["bytes"].as_u64().unwrap());
+        // A part of an extent in each of its columns is a whole number of bytes.
+        assert!(shown <= whole && shown > whole * 9 / 10, "{shown} of {whole}");
+    }
+    assert!(page.get("/").body.contains("Keys and levels"));
+}
+
+/// What was before the first look comes out of the database's history.
+#[test]
+fn the_charts_begin_with_the_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let options = Options::new().pm_size(4 << 20).history(Duration::from_millis(100));
+    let db = options.open(&path).unwrap();
+    let table = db.table("t").unwrap();
+    let began = Instant::now();
+    let kept = loop {
+        table.put("key", "value").unwrap();
+        let kept = terrace::Database::history(&path, UNIX_EPOCH).unwrap();
+        if kept.len() >= 4 {
+            break kept;
+        }
+        assert!(began.elapsed() < AT_LAST);
+    };
+    let monitor = terrace_monitor::serve(&db, "127.0.0.1:0").unwrap();
+    let history = get(monitor.address(), "/history.json").json();
+    let first = kept[1].at().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    assert_eq!(history["at_ms"][0], first);
+    assert!(history["series"]["appended"][0].is_number(), "{history}");
 }
 
 #[test]

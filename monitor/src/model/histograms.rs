@@ -65,6 +65,8 @@ pub(super) fn parse(text: &str) -> Vec<Histogram> {
             of.sum = sum.trim().parse().unwrap_or(0.0);
         }
     }
+    // The history has them in the order of text.
+    found.iter_mut().for_each(|of| of.buckets.sort_by(|a, b| a.bound.total_cmp(&b.bound)));
     found
 }
 

@@ -4,6 +4,8 @@
 
 mod first;
 mod histograms;
+mod map;
+pub(crate) mod past;
 mod rates;
 mod sections;
 mod stairs;
@@ -12,10 +14,11 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use terrace::Stats;
+use terrace::{Stats, StatsReader};
 
 pub use first::{LookFirst, look_first};
 pub use histograms::Histogram;
+pub use map::{COLUMNS, KeyMap, MapJob, MapLevel};
 pub use stairs::Step;
 
 use rates::Rates;
@@ -31,12 +34,22 @@ pub struct Sample {
     pub stats: Stats,
     /// How long things took.
     pub histograms: Vec<Histogram>,
+    /// Maps of the largest tables.
+    pub maps: Vec<KeyMap>,
 }
 
 impl Sample {
     /// A sample of statistics and of the text of their metrics.
     pub fn new(at: Instant, at_ms: u64, stats: Stats, metrics: &str) -> Sample {
-        Sample { at, at_ms, stats, histograms: histograms::parse(metrics) }
+        let (histograms, maps) = (histograms::parse(metrics), Vec::new());
+        Sample { at, at_ms, stats, histograms, maps }
+    }
+
+    /// The same with maps of the largest tables, whose extents it walks over.
+    #[must_use]
+    pub fn with_maps(mut self, reader: &StatsReader) -> Sample {
+        self.maps = map::of(reader, &self.stats.tables);
+        self
     }
 }
 
@@ -57,6 +70,8 @@ pub struct Picture {
     pub first: Vec<LookFirst>,
     /// The places where the data lies, from the newest to the coldest.
     pub stairs: Vec<Step>,
+    /// Where keys lie in the levels of the largest tables.
+    pub maps: Vec<KeyMap>,
     /// The rest, in tables.
     pub sections: Vec<Section>,
     /// Numbers that are drawn over time.
@@ -149,6 +164,7 @@ pub fn picture(now: &Sample, earlier: Option<&Sample>) -> Picture {
         mode: stats.mode.to_owned(),
         first: look_first(&parts),
         stairs: stairs::of(&rates),
+        maps: now.maps.clone(),
         sections: sections::of(&rates),
         point: point(&rates),
     }
@@ -216,8 +232,8 @@ mod tests {
         assert_eq!(picture(&two, Some(&one)).point.appended, Some(appended / 2.0));
     }
 
-    /// Bug: the page said that nobody waits while a writer stood still. Cause: it has what rose, and
-    /// a wait was counted when it ended. Fix: statistics have waits that go on.
+    /// Bug: the page said that nobody waits while a writer stood still. Cause: it has what rose,
+    /// and a wait was counted when it ended. Fix: statistics have waits that go on.
     #[test]
     fn a_wait_is_shown_as_it_goes_on() {
         let db = Options::new().pm_size(4 << 20).in_memory(64 << 20).open("db").unwrap();
@@ -236,7 +252,7 @@ mod tests {
             let waits = shown.sections.iter().find(|section| section.id == "waits").unwrap();
             let locks = &waits.rows[1].cells[1];
             assert!(locks.starts_with("1 waits now, for "), "{locks}");
-            holder.roll_back().unwrap();
+            holder.roll_back();
         });
     }
 }
