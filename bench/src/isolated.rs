@@ -107,6 +107,7 @@ fn output<C: Serialize>(
         .arg(serde_json::to_string(cell)?)
         .arg("--dir")
         .arg(dir.path())
+        .args(settings.watch.then_some("--watch"))
         .args(more);
     command.stderr(Stdio::inherit()).output().context("cannot start it")
 }

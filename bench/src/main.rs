@@ -129,6 +129,10 @@ struct Arguments {
     /// Draws what was seen over time into this file, as SVG (`pm-budget`).
     #[arg(long)]
     plot: Option<std::path::PathBuf>,
+    /// Serve the page of each Terrace database while it is measured, and say where (built with the
+    /// feature `watch`).
+    #[arg(long)]
+    watch: bool,
     /// Measure although something else runs; the header says so.
     #[arg(long)]
     anyway: bool,
@@ -153,6 +157,7 @@ struct Settings {
     only: Option<String>,
     plot: Option<std::path::PathBuf>,
     dir: std::path::PathBuf,
+    watch: bool,
     load: load::Load,
 }
 
@@ -235,6 +240,7 @@ fn main() -> Result<std::process::ExitCode> {
     let arguments = Arguments::parse();
     let name = arguments.figure.to_possible_value().map(|value| value.get_name().to_string());
     let name = name.unwrap_or_default();
+    stores::watch(arguments.watch)?;
     if let Some(text) = &arguments.cell {
         let (_, cell) = CELLS.iter().find(|(figure, _)| *figure == name).context("no cells")?;
         let dir = arguments.dir.as_ref().context("a cell needs its --dir")?;
@@ -276,6 +282,7 @@ fn main() -> Result<std::process::ExitCode> {
         only: arguments.only.clone(),
         plot: arguments.plot.clone(),
         dir: dir.path().to_path_buf(),
+        watch: arguments.watch,
         load: arguments.load.clone(),
     };
 

@@ -24,6 +24,7 @@ use crate::keys::{Values, key};
 use crate::random::Random;
 
 pub(crate) use self::system::{Home, System};
+pub(crate) use self::terrace::watch;
 pub(crate) use self::versions::version;
 
 /// What each caller does with a value: it reads a byte of every cache line. A store that lends its

@@ -1,6 +1,7 @@
 //! Terrace.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -22,6 +23,30 @@ struct Terrace {
     settings: String,
     /// Removed with it.
     _region: Option<Region>,
+    #[cfg(feature = "watch")]
+    _page: Option<terrace_monitor::Monitor>,
+}
+
+/// Whether databases have their page served.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Has the pages of databases served that are opened from now on, if it is so asked for.
+pub(crate) fn watch(is_asked_for: bool) -> Result<()> {
+    let can = cfg!(feature = "watch");
+    anyhow::ensure!(can || !is_asked_for, "--watch needs terrace-bench with the feature `watch`");
+    IS_WATCHED.store(is_asked_for, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Serves the page of a database, and says where.
+#[cfg(feature = "watch")]
+fn page(db: &Database) -> Result<Option<terrace_monitor::Monitor>> {
+    if !IS_WATCHED.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let page = terrace_monitor::serve(db, "127.0.0.1:0")?;
+    eprintln!("watch it at {}", page.url());
+    Ok(Some(page))
 }
 
 /// An emulated region's file, which lies outside the directory.
@@ -98,7 +123,15 @@ pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Sto
     };
     let settings = format!("{settings}, level 0: {}", table.options().level0_container().name());
     let relaxed = table.durability(Durability::Relaxed);
-    Ok(Box::new(Terrace { table, relaxed, db, settings, _region: region }))
+    Ok(Box::new(Terrace {
+        #[cfg(feature = "watch")]
+        _page: page(&db)?,
+        table,
+        relaxed,
+        db,
+        settings,
+        _region: region,
+    }))
 }
 
 impl Terrace {

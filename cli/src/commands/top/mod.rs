@@ -24,7 +24,7 @@ const REST: u32 = 10;
 /// What is looked at.
 enum Source {
     Page(Remote),
-    Opened(Opened),
+    Opened(Box<Opened>),
 }
 
 /// A database that this process has open. Beside one that writes it is opened anew time and again:
@@ -60,7 +60,8 @@ impl Source {
             None => session.read()?,
         };
         let (sampler, refreshed) = (Sampler::new(&database), Instant::now());
-        Ok(Source::Opened(Opened { sampler, database, refreshed, took: refreshed - began }))
+        let took = refreshed - began;
+        Ok(Source::Opened(Box::new(Opened { sampler, database, refreshed, took })))
     }
 
     fn look(&mut self) -> io::Result<Look> {
