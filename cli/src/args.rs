@@ -195,9 +195,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArguments {
-    /// The address of a running database's page: http://HOST:PORT/, with ?token=TOKEN if it asks for
-    /// one, or that in TERRACE_TOKEN. Or a directory, which is opened read-only, and anew time and
-    /// again beside a service: memory, cache and rates are then those of top [default: as --db says]
+    /// The address of a running database's page: http://HOST:PORT/, with ?token=TOKEN if it asks
+    /// for one, or with that in TERRACE_TOKEN. Or a directory, which is opened read-only, and anew
+    /// time and again beside a service: memory, cache and rates are then those of top [default: as
+    /// --db says]
     #[arg(value_name = "PATH|URL")]
     pub(crate) place: Option<PathBuf>,
 }

@@ -202,6 +202,7 @@ pub(crate) struct Times {
     pub(crate) operations: [Histogram; 4],
     pub(crate) syncs: Histogram,
     pub(crate) lock_waits: Histogram,
+    pub(crate) lock_waiters: WaitCount,
     pub(crate) drains: Histogram,
     pub(crate) requests: Histogram,
 }
@@ -210,9 +211,9 @@ pub(crate) struct Times {
 ///
 /// Thread safety: any thread waits, and any looks.
 #[derive(Debug, Default)]
-pub(crate) struct Waits(Mutex<WaitsNow>);
+pub(crate) struct WaitCount(Mutex<WaitsNow>);
 
-/// What [`Waits`] knew at one moment.
+/// What [`WaitCount`] knew at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaitsNow {
     /// Threads that wait.
@@ -224,17 +225,17 @@ pub(crate) struct WaitsNow {
     at: Option<Instant>,
 }
 
-impl Waits {
+impl WaitCount {
     /// The calling thread waits until this is dropped.
     pub(crate) fn begin(&self) -> impl Drop + '_ {
-        struct Wait<'a>(&'a Waits);
-        impl Drop for Wait<'_> {
+        struct CountedWait<'a>(&'a WaitCount);
+        impl Drop for CountedWait<'_> {
             fn drop(&mut self) {
                 self.0.change(|waiting| waiting - 1);
             }
         }
         self.change(|waiting| waiting + 1);
-        Wait(self)
+        CountedWait(self)
     }
 
     /// How it is now.

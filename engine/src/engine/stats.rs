@@ -379,7 +379,7 @@ fn pace(engine: &Engine) -> PaceStats {
 }
 
 fn locks(engine: &Engine) -> LockStats {
-    let waits = engine.shared.locks.waits();
+    let waits = engine.shared.events.times().lock_waiters.look();
     let (waiting_ms, waited_ms) = (ms(waits.lasts()), ms(waits.waited));
     LockStats { waiting: waits.waiting.into(), waiting_ms, waited_ms }
 }

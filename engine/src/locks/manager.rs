@@ -42,7 +42,7 @@ use super::ranges::RangeLocks;
 use super::request::{Blockers, Shard};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
 use crate::base::events::Events;
-use crate::base::operations::{self, Waits, WaitsNow};
+use crate::base::operations;
 use crate::base::options::LockWaitFn;
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -112,7 +112,6 @@ pub(crate) struct LockManager {
     observer: Option<LockWaitFn>,
     /// Where it counts how long they take.
     events: Events,
-    waits: Waits,
 }
 
 /// A range takes the mutexes of all.
@@ -153,7 +152,6 @@ impl LockManager {
             most,
             observer,
             events: events.clone(),
-            waits: Waits::default(),
         })
     }
 
@@ -164,11 +162,6 @@ impl LockManager {
     /// Bytes of memory that locks take, give or take a few kilobytes an owner.
     pub(crate) fn memory(&self) -> usize {
         self.told.load(Ordering::Relaxed) + self.boundaries.load(Ordering::Relaxed)
-    }
-
-    /// Threads that wait for locks, and how long they have since the opening.
-    pub(crate) fn waits(&self) -> WaitsNow {
-        self.waits.look()
     }
 
     /// The most that they may take.
@@ -353,7 +346,7 @@ impl LockManager {
             // If a panic left this call, nobody would end the waiter.
             catch_unwind(AssertUnwindSafe(|| tell(owner, &blockers))).unwrap_or(());
         }
-        let _waits = self.waits.begin();
+        let _waits = self.events.times().lock_waiters.begin();
         let outcome = operations::wait(
             |spent| &mut spent.locks,
             || self.events.times().lock_waits.time(|| self.outcome(waiter, deadline)),

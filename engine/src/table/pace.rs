@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::{Events, StallBeginInfo, StallEndInfo};
-use crate::base::operations::{Waits, WaitsNow, note};
+use crate::base::operations::{WaitCount, WaitsNow, note};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::{earlier, time};
@@ -42,7 +42,7 @@ pub(crate) struct Pace {
     /// The clock: nanoseconds from `began` on up to when all that was written has been waited for.
     clock: AtomicU64,
     began: Instant,
-    waits: Waits,
+    waits: WaitCount,
     /// Whether no space can be made at present.
     is_stuck: AtomicBool,
     state: Mutex<State>,
@@ -65,7 +65,7 @@ struct State {
     stall: Option<Stall>,
 }
 
-/// Waits of writers, from the first one on.
+/// WaitCount of writers, from the first one on.
 #[derive(Debug)]
 struct Stall {
     reason: &'static str,
@@ -85,7 +85,7 @@ impl Pace {
             delay: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             began: time::now(),
-            waits: Waits::default(),
+            waits: WaitCount::default(),
             is_stuck: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -240,7 +240,7 @@ impl Pace {
         Ok(())
     }
 
-    /// Waits until the background has made space since `rounds`.
+    /// WaitCount until the background has made space since `rounds`.
     pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
         let patience = time::now() + PATIENCE;
         let until = earlier(None).map_or(patience, |deadline| deadline.min(patience));
@@ -328,7 +328,7 @@ impl Wakeup {
         before / WAKE_EVERY != (before + bytes) / WAKE_EVERY
     }
 
-    /// Waits for a wake-up, or for `timeout`.
+    /// WaitCount for a wake-up, or for `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut woken = self.woken.lock();
         if !*woken {
