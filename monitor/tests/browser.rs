@@ -252,7 +252,9 @@ fn without_a_script(browser: &mut Browser, url: &str) {
         // The page may have been loaded anew in between.
         let html = browser.ask("DOM.getOuterHTML", &json!({ "nodeId": root }));
         let html = html["result"]["outerHTML"].as_str().unwrap_or_default();
-        if has_all(html) && !html.contains("<canvas") {
+        let metrics = browser.call("Page.getLayoutMetrics", &json!({}));
+        let is_laid_out = metrics["cssContentSize"]["width"].as_f64() > Some(0.0);
+        if has_all(html) && !html.contains("<canvas") && is_laid_out {
             break;
         }
         assert!(browser.began.elapsed() < AT_LAST, "{html}");
