@@ -247,9 +247,11 @@ fn value(numbers: &mut Numbers, column: &Column) -> String {
 fn insert(numbers: &mut Numbers, table: &Table) -> String {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let how = numbers.pick(&["INSERT", "INSERT", "INSERT IGNORE", "REPLACE"]);
-    let rows: Vec<String> = (0..1 + numbers.below(4))
+    // A statement may reserve more numbers than it uses. InnoDB forgets these at a restart.
+    let count = 1 + numbers.below(4);
+    let rows: Vec<String> = (0..count)
         .map(|_| {
-            let mut row = numbers.below(table.ids).to_string();
+            let mut row = numbers.below(table.ids).max(usize::from(count > 1)).to_string();
             for column in &table.columns {
                 row.push_str(&format!(", {}", value(numbers, column)));
             }
