@@ -54,6 +54,18 @@ struct Remote {
     failures: u32,
     /// Rises when a wait is to look which commit it waits for.
     looks: u64,
+    /// The last commit that was waited for.
+    wanted: Lsn,
+    /// How many wait, and how many did when the last commit was acknowledged.
+    waiting: u32,
+    crowd: u32,
+}
+
+/// What a shipper has seen before a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FeedSeen {
+    queued: u64,
+    wanted: Lsn,
 }
 
 /// The feed of one database.
@@ -155,7 +167,9 @@ impl Feed {
         if remote.failed.is_some() {
             return;
         }
-        remote.acknowledged = remote.acknowledged.max(lsn);
+        if lsn > remote.acknowledged {
+            (remote.acknowledged, remote.crowd) = (lsn, remote.waiting);
+        }
         drop(remote);
         self.moved.notify_all();
     }
@@ -241,7 +255,11 @@ impl Feed {
                 return Err(Error::new(kind, message));
             }
             if self.driver.get().is_none() {
+                remote.wanted = remote.wanted.max(lsn);
+                remote.waiting += 1;
+                self.full.notify_all();
                 self.moved.wait(&mut remote);
+                remote.waiting -= 1;
             } else if steps >= MOST_STEPS {
                 let message = format!("commit {lsn} was not acknowledged after {steps} steps");
                 return Err(Error::new(ErrorKind::UnknownOutcome, message));
@@ -249,20 +267,46 @@ impl Feed {
         }
     }
 
-    /// Waits for an interval of the shipper, or until there is a whole segment of which the shipper
-    /// has not seen the last group: it found `seen` bytes, and could ship none. Ends at once where
-    /// the database `is_stopping`, so that a closing that has just woken the shipper does not wait.
+    /// What there is before a step of the shipper.
+    pub(crate) fn seen(&self) -> FeedSeen {
+        FeedSeen { queued: self.queued(), wanted: self.remote.lock().wanted }
+    }
+
+    /// Waits for an interval of the shipper, or until there is a whole segment, or a commit that is
+    /// waited for, of which the shipper has not `seen` the last group: it could ship none. Ends at
+    /// once where the database `is_stopping`, so that a closing that has just woken the shipper
+    /// does not wait.
     pub(crate) fn wait_for_groups(
         &self,
         interval: Duration,
-        seen: u64,
+        seen: FeedSeen,
         is_stopping: &dyn Fn() -> bool,
     ) {
+        let until = time::now() + interval;
         let mut remote = self.remote.lock();
-        let queued = self.queued();
-        let has_more = queued >= FULL_SEGMENT && queued > seen;
-        if !has_more && remote.failed.is_none() && !is_stopping() {
-            self.full.wait_for(&mut remote, interval);
+        let has_more = |remote: &Remote| {
+            let queued = self.queued();
+            remote.wanted > seen.wanted || queued >= FULL_SEGMENT && queued > seen.queued
+        };
+        while !has_more(&remote) && remote.failed.is_none() && !is_stopping() {
+            if self.full.wait_until(&mut remote, until).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Where commits are waited for: waits until as many are as were when the last one was
+    /// acknowledged, at most for `patience`. Who was told then mostly commits again at once, and
+    /// what comes behind a request waits for all of it.
+    pub(crate) fn gather(&self, patience: Duration, is_stopping: &dyn Fn() -> bool) {
+        let until = time::now() + patience;
+        let mut remote = self.remote.lock();
+        let is_partial = |remote: &Remote| (1..remote.crowd).contains(&remote.waiting);
+        while is_partial(&remote) && remote.failed.is_none() && !is_stopping() {
+            if self.queued() >= FULL_SEGMENT || self.full.wait_until(&mut remote, until).timed_out()
+            {
+                return;
+            }
         }
     }
 
@@ -506,7 +550,7 @@ mod tests {
                 });
                 start.wait();
                 let began = Instant::now();
-                feed.wait_for_groups(interval, 0, &|| false);
+                feed.wait_for_groups(interval, FeedSeen::default(), &|| false);
                 assert!(began.elapsed() < interval, "it slept in round {round}");
             });
         }
@@ -554,7 +598,7 @@ mod tests {
     fn a_shipper_that_is_to_end_waits_for_no_groups() {
         let (feed, interval, began) = (Feed::default(), Duration::from_secs(3600), Instant::now());
         feed.wake();
-        feed.wait_for_groups(interval, 0, &|| true);
+        feed.wait_for_groups(interval, FeedSeen::default(), &|| true);
         assert!(began.elapsed() < interval);
     }
 
@@ -565,11 +609,64 @@ mod tests {
         let feed = Feed::default();
         feed.queued.store(FULL_SEGMENT * 2, Ordering::Relaxed);
         let (interval, began) = (Duration::from_millis(100), Instant::now());
-        feed.wait_for_groups(interval, feed.queued(), &|| false);
+        feed.wait_for_groups(interval, feed.seen(), &|| false);
         assert!(began.elapsed() >= interval);
         let (interval, began) = (Duration::from_secs(3600), Instant::now());
-        feed.wait_for_groups(interval, FULL_SEGMENT, &|| false);
+        let seen = FeedSeen { queued: FULL_SEGMENT, wanted: 0 };
+        feed.wait_for_groups(interval, seen, &|| false);
         assert!(began.elapsed() < interval, "more has come since");
+    }
+
+    /// Waits until so many wait for commits.
+    fn until_waiting(feed: &Feed, waiting: u32) {
+        while feed.remote.lock().waiting != waiting {
+            thread::yield_now();
+        }
+    }
+
+    /// Bug: a commit with `Durability::Remote` took up to 100 ms beside the request that it needs.
+    /// Cause: the shipper came to it at the end of its interval. Fix: who waits wakes the shipper.
+    #[test]
+    fn a_commit_that_is_waited_for_goes_out_at_once() {
+        let (feed, hour, began) = (Feed::default(), Duration::from_secs(3600), Instant::now());
+        std::thread::scope(|scope| {
+            let seen = feed.seen();
+            scope.spawn(|| feed.wait_remote(7, None).unwrap());
+            feed.wait_for_groups(hour, seen, &|| false);
+            let seen = feed.seen();
+            assert_eq!(seen.wanted, 7);
+            // The step that follows could not ship it: no other wait, no other step.
+            feed.wait_for_groups(Duration::from_millis(50), seen, &|| false);
+            assert!(began.elapsed() >= Duration::from_millis(50));
+            feed.acknowledge(7);
+        });
+        assert!(began.elapsed() < hour);
+    }
+
+    /// Who waited together is shipped together: none waits for a request that has only another's.
+    #[test]
+    fn commits_are_gathered_as_far_as_they_came_together_before() {
+        let (feed, hour) = (&Feed::default(), Duration::from_secs(3600));
+        std::thread::scope(|scope| {
+            // Nobody waits, or as many as before.
+            feed.gather(hour, &|| false);
+            for lsn in [1, 2] {
+                scope.spawn(move || feed.wait_remote(lsn, None).unwrap());
+            }
+            until_waiting(feed, 2);
+            feed.gather(hour, &|| false);
+            feed.acknowledge(2);
+            until_waiting(feed, 0);
+            scope.spawn(|| feed.wait_remote(3, None).unwrap());
+            until_waiting(feed, 1);
+            let (short, began) = (Duration::from_millis(50), Instant::now());
+            feed.gather(short, &|| false);
+            assert!(began.elapsed() >= short, "it waits for the other one, and not for ever");
+            feed.gather(hour, &|| true);
+            scope.spawn(|| feed.wait_remote(4, None).unwrap());
+            feed.gather(hour, &|| false);
+            feed.acknowledge(4);
+        });
     }
 
     mod fed {

@@ -42,6 +42,9 @@ use crate::storage::ExtentStore;
 /// Commits go out at least so often.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// A commit that is waited for goes out at once, or after so long at most: others may join it.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(10);
+
 /// Bytes of segments after which a checkpoint is made. Where steps come in their turn it is fewer,
 /// so that their histories have many.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
@@ -263,18 +266,23 @@ impl Shipper {
 impl Shipping for Shipper {
     fn run(&self, engine: &Engine) {
         let Some(feed) = engine.shared.committer.feed() else { return };
-        let mut pause = INTERVAL;
-        while !engine.ctx.is_stopping() && !feed.has_failed() {
-            let seen = feed.queued();
+        let is_stopping = || engine.ctx.is_stopping();
+        let (mut pause, mut patience) = (INTERVAL, Duration::ZERO);
+        while !is_stopping() && !feed.has_failed() {
+            feed.gather(patience, &is_stopping);
+            let (seen, from) = (feed.seen(), time::now());
             let did = self.step_of(engine, &mut self.state.lock());
             match did {
-                Ok(true) => pause = INTERVAL,
+                Ok(true) => {
+                    pause = INTERVAL;
+                    patience = (time::since(from) / 4).min(LONGEST_PATIENCE);
+                }
                 Ok(false) => {
                     pause = INTERVAL;
-                    feed.wait_for_groups(INTERVAL, seen, &|| engine.ctx.is_stopping());
+                    feed.wait_for_groups(INTERVAL, seen, &is_stopping);
                 }
                 Err(_) => {
-                    feed.pause(pause, &|| engine.ctx.is_stopping());
+                    feed.pause(pause, &is_stopping);
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
