@@ -303,11 +303,11 @@ declare! {
     /// An opening claims the store with two to about twenty small requests. It fails as
     /// `Unavailable` while the store is away, and as [`Fenced`](crate::ErrorKind::Fenced) if
     /// another directory has taken the database over. It fails as `Invalid` if the directory has
-    /// lost commits that the store has. The first opening sends all data. Then
-    /// commits go out each 100 ms, or once there are 4 MiB of them or one is waited for, on a thread
-    /// of their own, and the rest when the database is closed. If the store is away then, closing
-    /// gives up after five seconds, or ten if a request is under way; the next opening ships what
-    /// is left. A commit does not wait for that, unless it asks for
+    /// lost commits that the store has. The first opening sends all data. Then commits go out each
+    /// 100 ms, or once there are 4 MiB of them or one is waited for, on a thread of their own, and
+    /// the rest when the database is closed. If the store is away then, closing gives up after five
+    /// seconds, or ten if a request is under way; the next opening ships what is left. A commit
+    /// does not wait for that, unless it asks for
     /// [`Durability::Remote`](crate::Durability::Remote).
     share(on: bool): bool = false => on, takes SWITCH;
 

@@ -78,6 +78,8 @@ pub(crate) struct Feed {
     moved: Condvar,
     /// The shipper has enough to do.
     full: Condvar,
+    /// A pause is to look whether it ends: it is no part of a commit's way.
+    paused: Condvar,
     driver: OnceLock<Driver>,
 }
 
@@ -99,6 +101,7 @@ impl Default for Feed {
             remote: Mutex::default(),
             moved: Condvar::new(),
             full: Condvar::new(),
+            paused: Condvar::new(),
             driver: OnceLock::new(),
         }
     }
@@ -184,6 +187,7 @@ impl Feed {
         self.remote.lock().failed.get_or_insert((error.kind(), error.to_string()));
         self.moved.notify_all();
         self.full.notify_all();
+        self.paused.notify_all();
     }
 
     /// The shipper has taken a step while `lsn` was the last commit. Where this machine fails again
@@ -316,17 +320,18 @@ impl Feed {
         let until = time::now() + pause;
         let mut remote = self.remote.lock();
         while remote.failed.is_none() && !is_stopping() {
-            if self.full.wait_until(&mut remote, until).timed_out() {
+            if self.paused.wait_until(&mut remote, until).timed_out() {
                 return;
             }
         }
     }
 
-    /// Wakes the shipper. The lock is taken first: a shipper that has just looked and is about to
-    /// wait is not missed.
+    /// Wakes the shipper and all that pauses. The lock is taken first: a shipper that has just
+    /// looked and is about to wait is not missed.
     pub(crate) fn wake(&self) {
         drop(self.remote.lock());
         self.full.notify_all();
+        self.paused.notify_all();
     }
 }
 

@@ -25,6 +25,9 @@ pub(crate) trait Shipping: fmt::Debug + Send + Sync {
     /// The body of the shipper's thread.
     fn run(&self, engine: &Engine);
 
+    /// The body of the thread that sends checkpoints.
+    fn run_checkpoints(&self, engine: &Engine);
+
     /// The body of the collector's thread. After a failure it rests, longer and longer.
     fn run_collector(&self, engine: &Engine);
 
@@ -174,8 +177,11 @@ impl Instance {
         let engine = Arc::clone(&self.engine);
         if !engine.options.stepped {
             type Body = fn(&dyn Shipping, &Engine);
-            let bodies: [(&str, Body); 2] =
-                [("shipper", |it, of| it.run(of)), ("collector", |it, of| it.run_collector(of))];
+            let bodies: [(&str, Body); 3] = [
+                ("shipper", |it, of| it.run(of)),
+                ("checkpoints", |it, of| it.run_checkpoints(of)),
+                ("collector", |it, of| it.run_collector(of)),
+            ];
             for (name, body) in bodies {
                 let engine = Arc::clone(&engine);
                 self.spawn(&mut self.other_threads.lock(), name, move |_| {

@@ -5,6 +5,8 @@
 //! Invariants:
 //!
 //! 1. The database has the commits of the writer up to `position.lsn`, all of them and no others.
+//!    Entries up to the checkpoint that it was restored from may have some of them again: they are
+//!    passed over.
 //! 2. The position is written by the commit that it speaks of. A table event is a commit of its
 //!    own, which comes before; to carry it out twice changes nothing.
 //! 3. What is noted in memory and not committed counts for nothing: after a failure it is read
@@ -34,7 +36,7 @@ use crate::table::{Applying, Table, WriteBatch};
 use crate::version::{Manifest, Op};
 
 pub(super) use position::{BASE, LogPosition, ROW};
-use position::{LOG, named_in, table_key};
+use position::{LOG, START, named_in, table_key};
 
 /// Groups are applied together below so many bytes. One that has as many is applied alone.
 const BATCH_BYTES: usize = 256 << 10;
@@ -62,6 +64,8 @@ pub(super) struct Applier {
     large: Option<FollowedLarge>,
     /// The checkpoint of which the database reads data in the store; 0 if it has all data itself.
     pub(super) base: u64,
+    /// The checkpoint that it was restored from; 0 if that was in an earlier opening.
+    start: u64,
     /// Checkpoints that it came to since.
     pub(super) checkpoints_since: u32,
     /// Whether a failure left what the database may not have (invariant 3).
@@ -86,6 +90,7 @@ impl Applier {
             prepares,
             large: None,
             base,
+            start: 0,
             checkpoints_since: 0,
             is_stale: false,
             is_of_log: false,
@@ -100,7 +105,7 @@ impl Applier {
     ) -> Result<Applier> {
         let _applying = Applying::enter();
         let table = db.table(READER_TABLE)?;
-        let FoundCheckpoint { claim, manifest, prepares: open } = found;
+        let FoundCheckpoint { claim, from, manifest, prepares: open, .. } = found;
         let (claim, mut prepares) = (*claim, prepares_of(&db, &table)?);
         let own = own_tables(&db)?;
         let of_manifest = followed(tables_of(manifest));
@@ -116,14 +121,15 @@ impl Applier {
             });
             prepares.add_whole((&db, &table), &records, pieces)?;
         }
-        let (entry, lsn) = (manifest.number, manifest.lsn);
-        let position = LogPosition { entry, claim, lsn };
+        let (start, lsn) = (manifest.number, manifest.lsn);
+        let position = LogPosition { entry: from - 1, claim, lsn };
         let mut batch = WriteBatch::new();
         batch.put(&table, ROW, position.to_row());
+        batch.put(&table, START, start.to_le_bytes());
         for (id, name) in &of_manifest {
             batch.put(&table, table_key(*id), name);
         }
-        let base = if place == DataPlace::Store { entry } else { 0 };
+        let base = if place == DataPlace::Store { start } else { 0 };
         if base > 0 {
             batch.put(&table, BASE, base.to_le_bytes());
         }
@@ -131,10 +137,11 @@ impl Applier {
             batch.set_blob(blob);
         }
         db.write(batch)?;
-        Ok(Applier::at(db, table, (position, base), (of_manifest, prepares)))
+        Ok(Applier { start, ..Applier::at(db, table, (position, base), (of_manifest, prepares)) })
     }
 
-    /// Goes on with a database where it was; `None` if it never followed.
+    /// Goes on with a database where it was; `None` if it never followed, or had not yet come to
+    /// the checkpoint that it was restored from.
     pub(super) fn resumed(db: Database) -> Result<Option<Applier>> {
         if !db.table_names().iter().any(|name| name == READER_TABLE) {
             return Ok(None);
@@ -145,13 +152,19 @@ impl Applier {
         let Some(position) = row.and_then(|row| LogPosition::of_row(&row)) else {
             return Ok(None);
         };
+        let number = |key: &[u8]| -> Result<u64> {
+            let row = table.get(key)?.and_then(|row| row[..].try_into().ok());
+            Ok(row.map_or(0, u64::from_le_bytes))
+        };
+        if position.entry < number(START)? {
+            return Ok(None);
+        }
         // A promotion that did not end may have prepared them: the rows say what is.
         for begun in db.list_prepared() {
             db.roll_back_prepared(begun.id, Durability::Durable)?;
         }
         let (tables, prepares) = (named_in(&table)?, prepares_of(&db, &table)?);
-        let base = table.get(BASE)?.and_then(|row| row[..].try_into().ok());
-        let base = base.map_or(0, u64::from_le_bytes);
+        let base = number(BASE)?;
         Ok(Some(Applier::at(db, table, (position, base), (tables, prepares))))
     }
 
@@ -241,6 +254,13 @@ impl Applier {
 
     fn apply_next(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
         debug_assert_eq!(entry.number, self.expected(), "entries come in their order");
+        let (start, LogPosition { claim, lsn, .. }) = (self.start, self.position);
+        let has = if let EntryBody::Part(part) = &entry.body { part.lsn } else { entry.last };
+        if entry.number < start && entry.claim == claim && has <= lsn {
+            // The checkpoint has it.
+            self.position.entry = entry.number;
+            return Ok(EntryApplied::Done);
+        }
         if let EntryBody::Part(part) = &entry.body {
             return self.apply_part(entry, part, log).map(|()| EntryApplied::Done);
         }
@@ -254,11 +274,8 @@ impl Applier {
             EntryBody::Claim(_) | EntryBody::Part(_) => {}
             EntryBody::Tables(tables) => {
                 if entry.claim != self.position.claim {
-                    self.adopt(
-                        entry.claim,
-                        tables.iter().map(|it| (it.id, it.name.as_str())),
-                        log,
-                    )?;
+                    let tables = tables.iter().map(|it| (it.id, it.name.as_str()));
+                    self.adopt(entry.claim, tables, log)?;
                 }
                 self.position.lsn = entry.last;
             }
@@ -266,42 +283,51 @@ impl Applier {
                 return Ok(EntryApplied::Leaps);
             }
             EntryBody::Checkpoint(LogCheckpoint { manifest, .. }) => {
-                self.checkpoints_since += 1;
+                self.checkpoints_since += u32::from(entry.number > self.start);
                 if entry.claim != self.position.claim {
                     let place = ("object", log.address().into());
                     let manifest = Manifest::read_bytes(manifest, entry.number, place)?;
                     self.adopt(entry.claim, tables_of(&manifest), log)?;
                 }
             }
-            EntryBody::Segment(groups) => {
-                let goes_on = entry.claim == self.position.claim
-                    && (entry.first..=entry.last + 1).contains(&(self.position.lsn + 1));
-                if !goes_on {
-                    let expected = format!(
-                        "commits from {} on, of claim {}, in entry {}",
-                        self.position.lsn + 1,
-                        self.position.claim,
-                        entry.number
-                    );
-                    return Err(log.damage("shared/log", expected));
-                }
-                if let Some(group) = groups.first()
-                    && let Some(parts) = group.kind.parts()
-                {
-                    let large = large.unwrap_or_default().finish(group.lsn, parts)?;
-                    let prepares = group.kind == GroupKind::PreparedLarge(parts);
-                    let large = large.filter(|large| prepares == large.spilled.is_some());
-                    let expected = || format!("{parts} parts before entry {}", entry.number);
-                    let large = large.ok_or_else(|| log.damage("shared/log", expected()))?;
-                    self.apply_large(entry.number, group, large)?;
-                }
-                self.apply_groups(groups)?;
-                self.position.lsn = entry.last;
-            }
+            EntryBody::Segment(groups) => self.apply_segment(entry, groups, large, log)?,
         }
         self.position.entry = entry.number;
         self.commit(WriteBatch::new())?;
         Ok(EntryApplied::Done)
+    }
+
+    fn apply_segment(
+        &mut self,
+        entry: &Entry,
+        groups: &[ShippedGroup],
+        large: Option<FollowedLarge>,
+        log: &SharedLog,
+    ) -> Result<()> {
+        let goes_on = entry.claim == self.position.claim
+            && (entry.first..=entry.last + 1).contains(&(self.position.lsn + 1));
+        if !goes_on {
+            let expected = format!(
+                "commits from {} on, of claim {}, in entry {}",
+                self.position.lsn + 1,
+                self.position.claim,
+                entry.number
+            );
+            return Err(log.damage("shared/log", expected));
+        }
+        if let Some(group) = groups.first()
+            && let Some(parts) = group.kind.parts()
+        {
+            let large = large.unwrap_or_default().finish(group.lsn, parts)?;
+            let prepares = group.kind == GroupKind::PreparedLarge(parts);
+            let large = large.filter(|large| prepares == large.spilled.is_some());
+            let expected = || format!("{parts} parts before entry {}", entry.number);
+            let large = large.ok_or_else(|| log.damage("shared/log", expected()))?;
+            self.apply_large(entry.number, group, large)?;
+        }
+        self.apply_groups(groups)?;
+        self.position.lsn = entry.last;
+        Ok(())
     }
 
     /// Takes in a part of a large commit: nothing of it shows.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::log::{DataPiece, EntryBody, LogCheckpoint, SharedLog, SharedPrepare};
+use super::log::{DataPiece, Entry, EntryBody, LogCheckpoint, SharedLog, SharedPrepare};
 use crate::backup::{Destination, KnownExtents, fetch, gather};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Options};
@@ -64,6 +64,8 @@ impl Hindrance {
 /// What a checkpoint has.
 #[derive(Debug)]
 pub(super) struct SentCheckpoint {
+    /// The entry with which a reader of it goes on.
+    pub(super) from: u64,
     pub(super) manifest: Manifest,
     pub(super) prepares: Vec<SharedPrepare>,
 }
@@ -178,8 +180,8 @@ struct Uploading<'a> {
     open: Vec<OpenPrepare>,
 }
 
-/// Sends all that is visible now, and gives what entry `number` is to have. `sent` is what the
-/// store has already, and has what was added.
+/// Sends all that is visible now, and gives what the entry is to have. A reader of it goes on with
+/// the entry `from`. `sent` is what the store has already, and has what was added.
 ///
 /// # Errors
 ///
@@ -187,12 +189,12 @@ struct Uploading<'a> {
 pub(super) fn send(
     engine: &Engine,
     log: &SharedLog,
-    number: u64,
+    from: u64,
     (pieces, sent): (&mut DataPieces, &mut SentData),
 ) -> Result<SentCheckpoint> {
     let kept = Some(engine.transactions.prepared.keep());
     let mut uploading = Uploading::new(engine, log, (pieces, sent), kept);
-    let sent = uploading.send_all(number);
+    let sent = uploading.send_all(from);
     uploading.forget_unsent();
     sent
 }
@@ -268,7 +270,7 @@ impl<'a> Uploading<'a> {
         self.engine.shipper.get().is_some_and(|shipper| shipper.is_closing(sent))
     }
 
-    fn send_all(&mut self, number: u64) -> Result<SentCheckpoint> {
+    fn send_all(&mut self, from: u64) -> Result<SentCheckpoint> {
         let engine = self.engine;
         let gathered = gather(engine, self)?;
         let open = std::mem::take(&mut self.open);
@@ -276,8 +278,9 @@ impl<'a> Uploading<'a> {
         let prepares = prepares.collect::<Result<_>>()?;
         // Before an entry names them.
         self.sends.finish(|_, _| ())?;
-        let manifest = gathered.manifest(engine, number, self.bytes)?;
-        Ok(SentCheckpoint { manifest, prepares })
+        // Its number is that of its entry, which comes later.
+        let manifest = gathered.manifest(engine, from, self.bytes)?;
+        Ok(SentCheckpoint { from, manifest, prepares })
     }
 
     /// Forgets what the store may lack after a failure: the next checkpoint sends it again, with
@@ -390,6 +393,10 @@ impl Destination for Uploading<'_> {
 pub(super) struct FoundCheckpoint {
     /// That of its writer.
     pub(super) claim: u64,
+    /// The entry with which a reader of it goes on: the commits of entries before are in it.
+    pub(super) from: u64,
+    /// The commit that a reader has once it has come to its entry.
+    pub(super) last: Lsn,
     pub(super) manifest: Manifest,
     pub(super) prepares: Vec<SharedPrepare>,
 }
@@ -401,8 +408,9 @@ pub(super) fn read(log: &SharedLog, number: u64) -> Result<Option<FoundCheckpoin
     match entry.body {
         EntryBody::Checkpoint(found) => {
             let manifest = Manifest::read_bytes(&found.manifest, number, ("object", place))?;
-            let (claim, prepares) = (entry.claim, found.prepares);
-            Ok(Some(FoundCheckpoint { claim, manifest, prepares }))
+            let Entry { claim, first: from, last, .. } = entry;
+            let prepares = found.prepares;
+            Ok(Some(FoundCheckpoint { claim, from, last, manifest, prepares }))
         }
         _ => Err(log.damage("shared/log", format!("a checkpoint as entry {number}"))),
     }

@@ -1,7 +1,8 @@
 //! What may go from the shared store: entries and data that neither of the last two checkpoints
-//! needs. Entries stay longer for the time of the retention, and for registered followers up to a
-//! bound. So does the data of checkpoints from which a registered follower reads. Readers that
-//! start have no bound, as long as they are alive.
+//! needs. A checkpoint needs its own entry, and those with which a reader of it goes on. Entries
+//! stay longer for the time of the retention, and for registered followers up to a bound. So does
+//! the data of checkpoints from which a registered follower reads. Readers that start have no
+//! bound, as long as they are alive.
 //!
 //! The head moves first. Claims stay for ever: the object of a claim is what a writer meets that
 //! was taken over. Data of a later claim is another writer's. Data that this writer reads from the
@@ -28,7 +29,7 @@ const TRIES: u32 = 8;
 /// Pieces that this machine reads from the store: their claims and numbers.
 pub(super) type LivePieces<'a> = &'a dyn Fn() -> BTreeSet<(u64, u32)>;
 
-/// Entries below `number` were appended before a moment.
+/// The first entry that a checkpoint needs: entries below it were appended before a moment.
 #[derive(Clone, Copy, Debug)]
 struct AgeMark {
     number: u64,
@@ -59,6 +60,8 @@ struct Beat {
 #[derive(Debug)]
 pub(super) struct MadeCheckpoint {
     pub(super) number: u64,
+    /// The entry with which a reader of it goes on.
+    pub(super) from: u64,
     pub(super) data: BTreeSet<String>,
     pub(super) pending: u32,
 }
@@ -127,10 +130,10 @@ impl Kept {
 
     /// There is one more checkpoint.
     pub(super) fn add(&mut self, made: MadeCheckpoint) {
-        let MadeCheckpoint { number, data, pending } = made;
+        let MadeCheckpoint { number, from, data, pending } = made;
         self.pending = pending;
         self.made += 1;
-        self.marks.push_back(AgeMark { number, at: time::now() });
+        self.marks.push_back(AgeMark { number: from.min(number), at: time::now() });
         self.checkpoints.push_back((number, Some(data)));
         self.is_due = true;
     }
@@ -280,7 +283,8 @@ impl Kept {
         while number > oldest && (marks.len() <= MOST_HELD || !marks.last().is_some_and(is_old)) {
             log.check_open()?;
             let at = if self.retention.is_zero() { None } else { self.made_at(log, number)? };
-            marks.push(AgeMark { number, at: at.unwrap_or(self.began.0) });
+            let from = sound(log.header(number))?.map_or(number, |of| of.first.min(number));
+            marks.push(AgeMark { number: from.max(oldest), at: at.unwrap_or(self.began.0) });
             number = sound(log.header(number - 1))?.map_or(0, |before| before.checkpoint);
         }
         marks.push(AgeMark { number: oldest, at: self.began.0 });

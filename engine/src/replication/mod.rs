@@ -109,8 +109,11 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     tell_role(engine, "writer", engine.recovered);
     let shipped = is_sound && end.last >= engine.recovered;
     let own = own.filter(|found| found.manifest.database_id == engine.set.database_id());
-    let own =
-        own.map(|FoundCheckpoint { manifest, prepares, .. }| SentCheckpoint { manifest, prepares });
+    let own = own.map(|FoundCheckpoint { from, manifest, prepares, .. }| SentCheckpoint {
+        from,
+        manifest,
+        prepares,
+    });
     begin(engine, &log, Beginning { writer, end, shipped, own });
     Ok(())
 }

@@ -371,11 +371,12 @@ impl Node {
     /// The newest checkpoint. The writer keeps its data until the node has it, or as long as the
     /// node reads it.
     fn newest(&self) -> Result<FoundCheckpoint> {
-        let found = self.registration.start(|number| {
+        let found = self.registration.start(|number, next| {
             let before = self.oldest_base();
             let base = if before == 0 { number } else { before.min(number) };
-            let entry = self.progress.lock().entry;
-            FollowerPlace { entry: if entry == 0 { number } else { entry }, base, beat: 0 }
+            let (before, known) = (next.saturating_sub(1), self.progress.lock().entry);
+            let entry = if known == 0 { before } else { known.min(before) };
+            FollowerPlace { entry, base, beat: 0 }
         })?;
         found.ok_or_else(|| self.log.empty(ErrorKind::Unavailable))
     }
@@ -399,7 +400,7 @@ impl Node {
     }
 
     fn restart_from(&self, found: &FoundCheckpoint, applier: &mut Option<Applier>) -> Result<()> {
-        let (found_at, shown) = (found.manifest.lsn, self.progress.lock().commit);
+        let (found_at, shown) = (found.last, self.progress.lock().commit);
         if found_at < shown {
             return Err(Error::new(
                 ErrorKind::Unavailable,
@@ -418,6 +419,7 @@ impl Node {
         let db = Database::open_made(&path, &options, made)?;
         let mut reader = Applier::restored(db, (found, place), &self.log)?;
         reader.check_log(&self.log)?;
+        takeover::apply_to(&self.log, found, &mut reader)?;
         self.progress.lock().restarts += 1;
         self.behind.store(0, Ordering::Relaxed);
         let before = self.show(&reader, path);

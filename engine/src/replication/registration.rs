@@ -99,10 +99,11 @@ impl Registration {
     }
 
     /// Registers the reader as one that starts from the newest checkpoint, and finds that; `None`
-    /// if the log has none. `place` says how far the reader is, if it starts from that entry.
+    /// if the log has none. `place` says how far the reader is if it starts from the checkpoint
+    /// of that number, and then goes on with an entry.
     pub(super) fn start(
         &self,
-        place: impl Fn(u64) -> FollowerPlace,
+        place: impl Fn(u64, u64) -> FollowerPlace,
     ) -> Result<Option<FoundCheckpoint>> {
         let mut left_behind = 0;
         loop {
@@ -113,7 +114,11 @@ impl Registration {
             if number == left_behind {
                 return Err(self.log.damage("shared/log", format!("entry {number}")));
             }
-            self.begin(place(number))?;
+            let Some(header) = self.log.header(number)? else {
+                left_behind = number;
+                continue;
+            };
+            self.begin(place(number, header.first.min(number)))?;
             // A collector that has looked before that has found this checkpoint the newest.
             if self.log.end()?.checkpoint != number {
                 continue;

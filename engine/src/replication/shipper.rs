@@ -2,8 +2,8 @@
 //! shared store in their order.
 //!
 //! Thread safety: one step at a time, by its thread, a stepper, or the closing; the state is behind
-//! one mutex, which is held while the store is asked. No commit takes it. The collector has a
-//! thread and a mutex of its own, so that a list or a deletion that takes long holds no entry up.
+//! one mutex, which is held while the store is asked. No commit takes it. Checkpoints and the
+//! collector have threads and mutexes of their own, so that what takes long holds no entry up.
 //!
 //! Invariants:
 //!
@@ -17,10 +17,10 @@
 mod checkpoints;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::checkpoint::{self, DataPieces, Hindrance, SentCheckpoint, SentData};
+use super::checkpoint::{self, SentCheckpoint, SentData};
 use super::collect::{Kept, MadeCheckpoint};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
 use super::segment::{LargeCommit, PartsSent, cut_segment};
@@ -36,8 +36,8 @@ use crate::engine::{ShareStats, Shipping};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
-use crate::sstable::Extent;
 use crate::storage::ExtentStore;
+use checkpoints::CheckpointJob;
 
 /// Commits go out at least so often.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -72,6 +72,7 @@ pub(crate) struct Shipper {
     /// Of this machine.
     store: Arc<ExtentStore>,
     state: Mutex<State>,
+    checkpoints: CheckpointJob,
     kept: Mutex<Kept>,
     /// Checkpoints that the collector has not taken note of yet.
     made: Mutex<Vec<MadeCheckpoint>>,
@@ -109,16 +110,6 @@ struct State {
     needs_checkpoint: bool,
     /// The last commit that may not have been handed over: a checkpoint has it.
     forgotten: Lsn,
-    /// There are segments enough for a checkpoint.
-    is_due: bool,
-    /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
-    /// compaction replaces meanwhile is given back: no checkpoint has it any more.
-    ahead: Option<Vec<Weak<Extent>>>,
-    /// Why the checkpoint that is due failed, if so. Segments go on.
-    hindered: Option<Hindrance>,
-    /// A checkpoint whose data is sent. Its entry comes once the log has all commits up to its LSN,
-    /// so that it leaps over none.
-    ready: Option<Box<SentCheckpoint>>,
     /// The commit of which the next entries are parts, or the end.
     large: Option<LargeCommit>,
     /// Groups were forgotten since the last checkpoint.
@@ -131,8 +122,6 @@ struct State {
     /// Bytes of segments since the last checkpoint. `None` until the first segment, which asks the
     /// log for those of earlier openings.
     since_checkpoint: Option<u64>,
-    pieces: DataPieces,
-    sent: SentData,
 }
 
 /// How a shipper begins.
@@ -150,7 +139,8 @@ impl Shipper {
         let Beginning { writer, end, shipped, own } = beginning;
         let opened_at = engine.shared.committer.visible();
         let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
-        let pieces = DataPieces { claim: writer.number(), next: 0 };
+        let sent = own.as_ref().map_or_else(SentData::default, SentData::of);
+        let checkpoints = CheckpointJob::new(writer.number(), sent);
         let keeping = (early, engine.options.share_retention);
         let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::objects));
         let now = engine.shared.clock.now() / MICROS_A_SECOND;
@@ -161,10 +151,6 @@ impl Shipper {
             next: opened_at + 1,
             needs_checkpoint: !shipped || end.checkpoint == 0,
             forgotten: 0,
-            is_due: false,
-            ahead: None,
-            hindered: None,
-            ready: None,
             large: None,
             has_forgotten: false,
             first_tables: shipped.then(|| {
@@ -176,13 +162,12 @@ impl Shipper {
             }),
             after: None,
             since_checkpoint: None,
-            pieces,
-            sent: own.as_ref().map_or_else(SentData::default, SentData::of),
         };
         Shipper {
             log: Arc::clone(log),
             store: Arc::clone(engine.set.store()),
             state: Mutex::new(state),
+            checkpoints,
             kept: Mutex::new(kept),
             made: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -248,8 +233,8 @@ impl Shipper {
     }
 
     fn note(&self, state: &State, did: &Result<bool>) {
-        let hindered = || state.hindered.as_ref().map(|it| it.cause.clone());
-        *self.counts.failure.lock() = did.as_ref().err().map(ToString::to_string).or_else(hindered);
+        let failed = did.as_ref().err().map(ToString::to_string);
+        *self.counts.failure.lock() = failed.or_else(|| self.checkpoints.note());
         self.note_waiting(state);
     }
 
@@ -289,6 +274,10 @@ impl Shipping for Shipper {
         }
     }
 
+    fn run_checkpoints(&self, engine: &Engine) {
+        self.send_checkpoints(engine);
+    }
+
     fn run_collector(&self, engine: &Engine) {
         let Some(feed) = engine.shared.committer.feed() else { return };
         let mut rest = LONGEST_PAUSE;
@@ -312,9 +301,12 @@ impl Shipping for Shipper {
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
-            let sends_much = || checkpoint::bytes_to_send(engine, &state.sent) > self.most_owed();
+            // Waits for what the job's thread sends, which begins nothing more.
+            let job = self.checkpoints.state.lock();
+            let sends_much = || checkpoint::bytes_to_send(engine, &job.sent) > self.most_owed();
             let owed = self.owes.load(Ordering::Acquire) && !sends_much();
             self.owes.store(owed, Ordering::Release);
+            drop(job);
             let did = state.advance(ShipStep { engine, feed, shipper: self });
             self.note(&state, &did);
             let owes = self.owes.load(Ordering::Acquire);
@@ -368,8 +360,7 @@ impl State {
         let until = step.engine.shared.committer.visible();
         let did = self.append_next(step);
         step.feed.tried(until, &did);
-        // Until the store answers there may be other extents.
-        did.inspect_err(|_| self.ahead = None)
+        did
     }
 
     fn append_next(&mut self, step: ShipStep<'_>) -> Result<bool> {
@@ -396,17 +387,21 @@ impl State {
         if self.needs_checkpoint {
             return self.leap(step);
         }
+        // Where the job has no thread, or none any more.
+        let sends = !step.shipper.has_thread || step.shipper.closing.load(Ordering::Acquire);
+        let sent = if sends { step.shipper.send_some(step.engine) } else { Ok(false) };
+        let did = self.append_entry(step)?;
+        let is_ready = sends && step.shipper.checkpoints.is_ready();
+        if did || is_ready { Ok(true) } else { sent }
+    }
+
+    /// Appends the next entry, if there is something to append.
+    fn append_entry(&mut self, step: ShipStep<'_>) -> Result<bool> {
         if self.large.is_some() {
             return self.send_large(step);
         }
-        if self.is_due && self.ready.is_none() && self.may_try(step) {
-            let sent = self.send_some(step);
-            let done = self.send_segment(step)?;
-            return sent
-                .map_or_else(|error| if done { Ok(true) } else { Err(error) }, |()| Ok(true));
-        }
-        if let Some(ready) = self.ready.take_if(|ready| self.next > ready.manifest.lsn) {
-            return self.append_checkpoint(ready, step);
+        if let Some(did) = self.append_checkpoint(step)? {
+            return Ok(did);
         }
         if let Some(first) = self.first_tables.clone() {
             let (body, last) = (EntryBody::Tables(first), self.writer.last().max(self.next - 1));
@@ -436,8 +431,7 @@ impl State {
         };
         // What is durable by now was handed over before it was.
         step.feed.take_into(&mut self.waiting);
-        let until = self.ready.as_ref().map_or(durable, |ready| durable.min(ready.manifest.lsn));
-        let cut = cut_segment(&self.waiting, (self.next, until));
+        let cut = cut_segment(&self.waiting, (self.next, durable));
         if let Some(lsn) = cut.large {
             let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
             let unshipped = &step.engine.shared.unshipped;
@@ -453,7 +447,7 @@ impl State {
             self.next = cut.seen + 1;
             step.feed.acknowledge(cut.seen);
             self.forget_shipped(step.feed);
-            return Ok(self.ready.is_some());
+            return Ok(false);
         };
         let first = self.writer.last() + 1;
         if step.engine.options.has(Failpoint::AcknowledgeEarly) {
@@ -533,6 +527,7 @@ impl State {
     /// What follows once an entry is there. Nothing of it can fail the entry.
     fn conclude(&mut self, after: After, step: ShipStep<'_>) {
         let last = self.writer.last();
+        step.shipper.checkpoints.note_next(self.writer.next());
         match after {
             After::Tables => {
                 self.first_tables = None;
@@ -547,19 +542,21 @@ impl State {
                 self.next = self.next.max(last + 1);
                 self.large = None;
                 let bytes = self.since_checkpoint;
-                self.is_due = bytes.is_some_and(|bytes| bytes >= step.shipper.checkpoint_bytes);
+                if bytes.is_some_and(|bytes| bytes >= step.shipper.checkpoint_bytes) {
+                    step.shipper.checkpoints.is_due();
+                }
             }
             After::Checkpoint(sent) => {
                 self.next = self.next.max(sent.manifest.lsn + 1);
-                (self.needs_checkpoint, self.is_due) = (false, false);
+                self.needs_checkpoint = false;
                 self.since_checkpoint = Some(0);
                 step.shipper.owes.store(false, Ordering::Release);
-                (self.has_forgotten, self.hindered) = (false, None);
+                self.has_forgotten = false;
                 // It names all tables itself.
                 self.first_tables = None;
-                self.sent.keep_only(&sent);
-                let (number, data) = (sent.manifest.number, sent.objects());
-                let made = MadeCheckpoint { number, data, pending: self.pieces.next };
+                let pending = step.shipper.checkpoints.conclude(&sent);
+                let (number, from, data) = (sent.manifest.number, sent.from, sent.objects());
+                let made = MadeCheckpoint { number, from, data, pending };
                 step.shipper.made.lock().push(made);
             }
         }

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::apply::{Applier, EntryApplied};
-use super::checkpoint::DataPlace;
+use super::checkpoint::{DataPlace, FoundCheckpoint};
 use super::log::{
     CLAIM_TRIES, EntryReads, FollowerPlace, Identity, LogEnd, LogWriter, NextEntry, SharedLog,
 };
 use super::registration::Registration;
 use super::shipper::Beginning;
 use super::{OpenedLog, begin, checkpoint, open_log, tell_role};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Making, Options};
 use crate::engine::open::{files_of, look_for, remove_marker, remove_unfinished};
 use crate::engine::{Database, OpenHow};
@@ -91,7 +91,11 @@ fn open_once(
     is_last: bool,
 ) -> Result<Option<(Database, u32)>> {
     let log = &claiming.log;
-    let found = registration.start(|entry| FollowerPlace { entry, base: entry, beat: 0 })?;
+    let found = registration.start(|base, next| FollowerPlace {
+        entry: next.saturating_sub(1),
+        base,
+        beat: 0,
+    })?;
     let found = found.ok_or_else(|| log.empty(ErrorKind::Invalid))?;
     let made = checkpoint::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
     let db = Database::open_made(to, options, made)?;
@@ -153,7 +157,7 @@ fn claim_from(
     if number > end.next {
         return Err(log.other(&format!("it ends with entry {}", end.next - 1)));
     }
-    if apply_rest(log, end, applier, registration)? == RestApplied::Restart {
+    if apply_rest(log, end, applier, Some(registration))? == RestApplied::Restart {
         return Ok(None);
     }
     // In a bucket that was put back to an older state the claims before are the same.
@@ -203,7 +207,7 @@ fn apply_rest(
     log: &SharedLog,
     end: LogEnd,
     applier: &mut Applier,
-    registration: &Registration,
+    registration: Option<&Registration>,
 ) -> Result<RestApplied> {
     let store = Arc::clone(applier.db.inner.set.store());
     let within = store.memory().job_sends();
@@ -223,7 +227,29 @@ fn apply_rest(
         if applier.apply(&entry, log)? == EntryApplied::Leaps {
             return Ok(RestApplied::Restart);
         }
-        registration.tell_news(applier.place(number))?;
+        registration.map_or(Ok(0), |it| it.tell_news(applier.place(number)))?;
+    }
+}
+
+/// Brings a reader from a checkpoint's data to its entry: up to there an earlier database of it may
+/// have shown more.
+///
+/// # Errors
+///
+/// `Unavailable` if the log has left an entry before it behind; those of [`Applier::apply`].
+pub(super) fn apply_to(
+    log: &SharedLog,
+    found: &FoundCheckpoint,
+    applier: &mut Applier,
+) -> Result<()> {
+    let end = LogEnd { next: found.manifest.number + 1, ..LogEnd::default() };
+    match apply_rest(log, end, applier, None)? {
+        RestApplied::All => Ok(()),
+        RestApplied::Restart => Err(Error::new(
+            ErrorKind::Unavailable,
+            "the writer has deleted entries of the log that its newest checkpoint needs: the copy \
+             took too long; it is begun again",
+        )),
     }
 }
 

@@ -80,3 +80,61 @@ fn a_list_without_an_answer_holds_no_commit_up() {
     drop(answers);
     server.watch(None);
 }
+
+/// Whether a piece of a checkpoint was sent by the thread of checkpoints.
+static SENT: AtomicBool = AtomicBool::new(false);
+
+/// Bug: commits waited for the shared store until a checkpoint was sent. Cause: the shipper's
+/// thread sent it. Fix: a thread of its own sends the data, segments go on, and the entry says from
+/// which one a reader goes on.
+#[test]
+fn a_checkpoint_without_an_answer_holds_no_commit_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ObjectServer::new();
+    let (answers, no_answer) = channel::<()>();
+    let no_answer = Mutex::new(no_answer);
+    server.watch(Some(Box::new(move |_, after| {
+        let own = std::thread::current();
+        if after
+            && own.name().is_some_and(|name| name.contains("checkpoints"))
+            && !SENT.swap(true, Ordering::AcqRel)
+        {
+            no_answer.lock().unwrap().recv().unwrap_err();
+        }
+    })));
+    let options = Options::new().pm_size(64 << 20).object_store(server.url()).share(true);
+    let db = options.open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let remote = table.durability(Durability::Remote);
+    let put = |n: u64| {
+        let words = (0..128 << 10).map(|i| (n << 20 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let value: Vec<u8> =
+            words.flat_map(|word: u64| (word ^ word >> 29).to_be_bytes()).collect();
+        remote.put(n.to_be_bytes(), value).unwrap();
+    };
+    // A checkpoint is due after 64 MiB.
+    (0..66).for_each(put);
+    wait_until("data is sent", || SENT.load(Ordering::Acquire));
+    let before = db.stats().share.unwrap();
+    (60..70).for_each(put);
+    assert_eq!(db.stats().share.unwrap().checkpoints, before.checkpoints);
+    let entry = || Options::new().shared_status(server.url()).unwrap().checkpoint;
+    let first = entry();
+    drop(answers);
+    wait_until("it is made", || db.stats().share.unwrap().checkpoints > before.checkpoints);
+    wait_until("its entry comes", || {
+        remote.put("more", "rows").unwrap();
+        entry() > first
+    });
+    (68..72).for_each(put);
+    let follower = Options::new().pm_size(64 << 20).follow(server.url(), dir.path().join("f"));
+    let follower = follower.unwrap();
+    let last = db.stats().share.unwrap().shipped;
+    wait_until("it follows", || follower.status().commit >= last);
+    let other = follower.database().unwrap().existing_table("t").unwrap();
+    for n in 0..72u64 {
+        assert_eq!(other.get(n.to_be_bytes()).unwrap(), table.get(n.to_be_bytes()).unwrap(), "{n}");
+    }
+    follower.close().unwrap();
+    db.close().unwrap();
+}

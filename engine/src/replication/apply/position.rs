@@ -37,6 +37,10 @@ pub(super) const LOG: &[u8] = b"log";
 /// The row with the checkpoint of which a reader reads data in the store, if it does.
 pub(in crate::replication) const BASE: &[u8] = b"base";
 
+/// The row with the checkpoint that the database was restored from. Up to there it may lack what an
+/// earlier database of the reader has shown.
+pub(super) const START: &[u8] = b"start";
+
 /// How far a reader has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::replication) struct LogPosition {

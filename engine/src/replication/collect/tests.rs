@@ -31,7 +31,7 @@ fn kept(before: u64) -> Kept {
 }
 
 fn made(number: u64, data: BTreeSet<String>, pending: u32) -> MadeCheckpoint {
-    MadeCheckpoint { number, data, pending }
+    MadeCheckpoint { number, from: number, data, pending }
 }
 
 fn names(claim: u64, pieces: &[u32]) -> BTreeSet<String> {

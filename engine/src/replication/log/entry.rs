@@ -31,8 +31,8 @@ pub(crate) struct EntryHeader {
     pub(crate) claim: u64,
     /// The newest checkpoint up to here, this entry included; 0 if there is none.
     pub(crate) checkpoint: u64,
-    /// Of a segment, its first LSN.
-    pub(crate) first: Lsn,
+    /// Of a segment, its first LSN; of a checkpoint, the entry with which a reader of it goes on.
+    pub(crate) first: u64,
     /// The LSN that a reader has once it has applied the entry.
     pub(crate) last: Lsn,
     pub(crate) kind: EntryKind,
@@ -111,7 +111,8 @@ pub(crate) struct Entry {
     pub(crate) number: u64,
     pub(crate) claim: u64,
     pub(crate) checkpoint: u64,
-    pub(crate) first: Lsn,
+    /// As [`EntryHeader::first`].
+    pub(crate) first: u64,
     pub(crate) last: Lsn,
     pub(crate) body: EntryBody,
 }
@@ -162,7 +163,12 @@ impl EntryHeader {
     fn is_sound(&self) -> bool {
         let claims_itself = (self.claim == self.number) == (self.kind == EntryKind::Claim);
         let checkpoints = (self.checkpoint == self.number) == (self.kind == EntryKind::Checkpoint);
-        let begins = if self.kind == EntryKind::Segment { 1..=self.last } else { 0..=0 };
+        let begins = match self.kind {
+            EntryKind::Segment => 1..=self.last,
+            // No writer before had its numbers of tables.
+            EntryKind::Checkpoint => self.claim + 1..=self.number + 1,
+            EntryKind::Claim | EntryKind::Part | EntryKind::Tables => 0..=0,
+        };
         let is_plain = self.compression == 0 && self.lens.0 == self.lens.1;
         (1..=self.number).contains(&self.claim)
             && self.checkpoint <= self.number
@@ -359,7 +365,7 @@ pub(super) struct NewHead {
     pub(super) number: u64,
     pub(super) claim: u64,
     pub(super) checkpoint: u64,
-    pub(super) first: Lsn,
+    pub(super) first: u64,
     pub(super) last: Lsn,
     pub(super) kind: EntryKind,
 }

@@ -69,7 +69,7 @@ fn bodies() -> Vec<(EntryBody, (u64, u64))> {
         (EntryBody::Part(part(PartKind::Prepared)), (0, 9)),
         (EntryBody::Segment(vec![large(GroupKind::Large(2), records(&[]))]), (10, 13)),
         (EntryBody::Segment(vec![large_prepare()]), (10, 13)),
-        (EntryBody::Checkpoint(LogCheckpoint { manifest, prepares }), (0, 14)),
+        (EntryBody::Checkpoint(LogCheckpoint { manifest, prepares }), (4, 14)),
     ]
 }
 
@@ -93,6 +93,18 @@ fn entries_round_trip_and_every_flipped_byte_is_found() {
             Entry::decode(&bad, 5).unwrap_err();
         }
     }
+}
+
+/// A reader of a checkpoint goes on with an entry of the same writer, up to the one behind it.
+#[test]
+fn a_checkpoint_says_where_its_reader_goes_on() {
+    let body = || EntryBody::Checkpoint(LogCheckpoint { manifest: vec![1], prepares: Vec::new() });
+    let is_sound = |from| {
+        let bytes = entry(5, (body(), (from, 14))).encode().unwrap();
+        Entry::decode(&bytes, 5).is_ok()
+    };
+    let sound: Vec<u64> = (0..9).filter(|from| is_sound(*from)).collect();
+    assert_eq!(sound, [3, 4, 5, 6], "of claim 2, as entry 5");
 }
 
 #[test]
@@ -153,7 +165,7 @@ fn parts_that_cannot_be_are_refused() {
 fn prepares_out_of_order_or_without_their_rows_are_refused() {
     let of = |prepares: Vec<SharedPrepare>| {
         let checkpoint = LogCheckpoint { manifest: vec![1], prepares };
-        let bytes = entry(5, (EntryBody::Checkpoint(checkpoint), (0, 8))).encode().unwrap();
+        let bytes = entry(5, (EntryBody::Checkpoint(checkpoint), (6, 8))).encode().unwrap();
         Entry::decode(&bytes, 5).is_ok()
     };
     assert!(of(vec![prepare(4, false), prepare(8, true)]));
@@ -217,7 +229,7 @@ fn checkpoint() -> EntryBody {
 fn begun(server: &ObjectServer) -> (Machine, LogWriter) {
     let machine = Machine::new(server);
     let mut writer = machine.claim().unwrap();
-    writer.append(checkpoint(), (0, 3)).unwrap();
+    writer.append(checkpoint(), (2, 3)).unwrap();
     (machine, writer)
 }
 
@@ -356,7 +368,8 @@ fn a_search_that_meets_a_hole_of_the_collector_is_seen() {
     }
     let log = &machine.log;
     let before = log.head().unwrap().0;
-    let number = writer.append(checkpoint(), (0, 10)).unwrap();
+    let from = writer.next();
+    let number = writer.append(checkpoint(), (from, 10)).unwrap();
     writer.append(segment(11, 11), (11, 11)).unwrap();
     assert!(log.raise_head(LogHead { oldest: number, checkpoint: number }).unwrap());
     log.delete(&(2..number).map(entry_name).collect::<Vec<_>>()).unwrap();
@@ -450,7 +463,8 @@ fn claim_with_a_pause(at: u64, trusts_searches: bool) -> Result<(), String> {
             }
         }
         let last = writer.last();
-        let Ok(number) = writer.append(checkpoint(), (0, last)) else {
+        let from = writer.next();
+        let Ok(number) = writer.append(checkpoint(), (from, last)) else {
             return;
         };
         assert!(log.raise_head(LogHead { oldest: number, checkpoint: number }).unwrap());

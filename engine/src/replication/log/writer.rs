@@ -141,7 +141,7 @@ impl LogWriter {
     pub(crate) fn append(
         &mut self,
         body: impl Into<NewBody>,
-        (first, last): (Lsn, Lsn),
+        (first, last): (u64, Lsn),
     ) -> Result<u64> {
         debug_assert!(self.undecided.is_none(), "one entry after the other (invariant 2)");
         debug_assert!(last >= self.last, "the log's LSN never falls");

@@ -1,87 +1,252 @@
-//! The checkpoints of a shipper: what is sent ahead of one, and when its entry follows.
+//! The checkpoints of a shipper. One that is due is a job of its own: its thread sends the data,
+//! while segments go on, and the shipper appends the entry. One that takes the place of what no
+//! segment can have holds segments up: the shipper sends it itself.
+//!
+//! Thread safety: the state is held while data is sent, by the job's thread or the shipper. The
+//! stage is held for a few instructions.
+//!
+//! Invariant: the commits of entries below [`SentCheckpoint`]'s `from` are in the checkpoint. What
+//! the log had by then was visible before the checkpoint took its LSN.
 
-use super::{After, ShipStep, State};
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::{After, ShipStep, Shipper, State};
 use crate::backup::MICROS_A_SECOND;
 use crate::base::error::Result;
 use crate::base::options::Durability;
-use crate::engine::Shipping;
-use crate::os::sync::atomic::Ordering;
+use crate::base::record::Lsn;
+use crate::engine::{Engine, Shipping};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::locks::Mutex;
 use crate::os::time;
-use crate::replication::checkpoint::{self, AHEAD_BYTES, Hindrance, SentCheckpoint};
+use crate::replication::checkpoint::{
+    self, AHEAD_BYTES, DataPieces, Hindrance, SentCheckpoint, SentData,
+};
 use crate::replication::log::EntryBody;
+use crate::sstable::Extent;
 
 /// As [`AHEAD_BYTES`], where steps come in their turn.
 const STEPPED_AHEAD_BYTES: u64 = 16 << 10;
 
-impl State {
-    /// Whether the checkpoint that is due may be sent now.
-    pub(super) fn may_try(&self, step: ShipStep<'_>) -> bool {
-        let waits = |it: &Hindrance| step.shipper.has_thread && time::now() < it.until;
-        !step.shipper.is_closing(0) && !self.hindered.as_ref().is_some_and(waits)
-    }
+/// Where steps come in their turn, so many come between the data of a checkpoint and its entry.
+const STEPS_BETWEEN: u32 = 2;
 
-    /// Sends some of the checkpoint that is due. If that fails, segments go on, and it is tried
-    /// again later: what fails may be of this machine alone.
-    pub(super) fn send_some(&mut self, step: ShipStep<'_>) -> Result<()> {
-        let sent = match self.send_ahead(step) {
-            Ok(false) => self.send_data(step).map(|sent| {
-                self.ready = Some(Box::new(sent));
-            }),
-            ahead => ahead.map(drop),
-        };
-        // Parts that go out between two failures of another one change no pause.
-        if let Err(error) = &sent {
-            self.ahead = None;
-            self.hindered = Some(Hindrance::of(error, self.hindered.as_ref()));
+/// The job looks so often whether one is due.
+const LOOKS: Duration = Duration::from_secs(1);
+
+/// How far a checkpoint is.
+#[derive(Debug, Default)]
+enum CheckpointStage {
+    /// None is due.
+    #[default]
+    None,
+    /// There are segments enough for one.
+    Due,
+    /// Some of it is being sent.
+    Sending,
+    /// All its data is sent, and so many steps were taken since.
+    Ready(Box<SentCheckpoint>, u32),
+    /// Its entry is being appended.
+    Appending,
+}
+
+/// What a checkpoint is made with.
+#[derive(Debug)]
+pub(super) struct JobState {
+    pieces: DataPieces,
+    pub(super) sent: SentData,
+    /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
+    /// compaction replaces meanwhile is given back: no checkpoint has it any more.
+    ahead: Option<Vec<Weak<Extent>>>,
+}
+
+/// The job.
+#[derive(Debug)]
+pub(super) struct CheckpointJob {
+    pub(super) state: Mutex<JobState>,
+    stage: Mutex<CheckpointStage>,
+    /// Why the checkpoint that is due failed, if so.
+    hindered: Mutex<Option<Hindrance>>,
+    /// The number of the shipper's next entry, or a lower one.
+    next_entry: AtomicU64,
+}
+
+impl CheckpointJob {
+    /// With what the store has already, and the number of the first entry behind the claim.
+    pub(super) fn new(claim: u64, sent: SentData) -> CheckpointJob {
+        let pieces = DataPieces { claim, next: 0 };
+        CheckpointJob {
+            state: Mutex::new(JobState { pieces, sent, ahead: None }),
+            stage: Mutex::default(),
+            hindered: Mutex::default(),
+            next_entry: AtomicU64::new(claim + 1),
         }
-        sent
     }
 
-    /// Sends some extents ahead of a checkpoint, so that commits wait for few of them; whether
-    /// there were any. A checkpoint holds up segments from its LSN on, and has what came meanwhile
-    /// alone to send then.
-    fn send_ahead(&mut self, step: ShipStep<'_>) -> Result<bool> {
-        let most = if step.engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
-        let extents =
-            self.ahead.get_or_insert_with(|| checkpoint::extents(step.engine, &self.sent));
-        let into = (&mut self.pieces, &mut self.sent);
-        let bytes = checkpoint::send_ahead(step.engine, &step.shipper.log, (extents, most), into)?;
-        step.shipper.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// There are segments enough for a checkpoint.
+    pub(super) fn is_due(&self) {
+        let mut stage = self.stage.lock();
+        if matches!(*stage, CheckpointStage::None) {
+            *stage = CheckpointStage::Due;
+        }
+    }
+
+    /// The next entry has this number.
+    pub(super) fn note_next(&self, number: u64) {
+        self.next_entry.store(number, Ordering::Release);
+    }
+
+    /// Why the checkpoint that is due failed, if so.
+    pub(super) fn note(&self) -> Option<String> {
+        self.hindered.lock().as_ref().map(|it| it.cause.clone())
+    }
+
+    /// The checkpoint whose data is sent, once the log has the commits up to its LSN, `next` being
+    /// the first that it lacks: so it leaps over none.
+    fn take_ready(&self, next: Lsn, is_stepped: bool) -> Option<Box<SentCheckpoint>> {
+        let mut stage = self.stage.lock();
+        let CheckpointStage::Ready(sent, steps) = &mut *stage else { return None };
+        *steps += 1;
+        if next <= sent.manifest.lsn || is_stepped && *steps <= STEPS_BETWEEN {
+            return None;
+        }
+        match std::mem::replace(&mut *stage, CheckpointStage::Appending) {
+            CheckpointStage::Ready(sent, _) => Some(sent),
+            _ => None,
+        }
+    }
+
+    /// Whether one waits for its entry.
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(*self.stage.lock(), CheckpointStage::Ready(..))
+    }
+
+    /// The log has a checkpoint: the first piece of a later one.
+    pub(super) fn conclude(&self, sent: &SentCheckpoint) -> u32 {
+        let mut state = self.state.lock();
+        state.sent.keep_only(sent);
+        *self.hindered.lock() = None;
+        *self.stage.lock() = CheckpointStage::None;
+        state.pieces.next
+    }
+}
+
+impl Shipper {
+    /// The body of the job's thread.
+    pub(super) fn send_checkpoints(&self, engine: &Engine) {
+        let Some(feed) = engine.shared.committer.feed() else { return };
+        let ends = || engine.ctx.is_stopping() || self.closing.load(Ordering::Acquire);
+        while !ends() && !feed.has_failed() {
+            if !matches!(self.send_some(engine), Ok(true)) {
+                feed.pause(LOOKS, &ends);
+            }
+        }
+    }
+
+    /// Sends some of the checkpoint that is due; whether one is. If that fails, it is tried again
+    /// later: what fails may be of this machine alone.
+    pub(super) fn send_some(&self, engine: &Engine) -> Result<bool> {
+        let job = &self.checkpoints;
+        let mut state = job.state.lock();
+        if !self.begins(engine) {
+            return Ok(false);
+        }
+        let sent = match self.send_ahead(&mut state, engine) {
+            Ok(false) => {
+                let from = job.next_entry.load(Ordering::Acquire);
+                self.send_data(&mut state, engine, from).map(|sent| Some(Box::new(sent)))
+            }
+            ahead => ahead.map(|_| None),
+        };
+        let sent = sent.inspect_err(|error| {
+            state.ahead = None;
+            // Parts that go out between two failures of another one change no pause.
+            let mut hindered = job.hindered.lock();
+            *hindered = Some(Hindrance::of(error, hindered.as_ref()));
+            *job.stage.lock() = CheckpointStage::Due;
+        })?;
+        *job.stage.lock() =
+            sent.map_or(CheckpointStage::Due, |sent| CheckpointStage::Ready(sent, 0));
+        Ok(true)
+    }
+
+    /// Whether the checkpoint that is due may be sent now; it is being sent then.
+    fn begins(&self, engine: &Engine) -> bool {
+        let job = &self.checkpoints;
+        let waits = |it: &Hindrance| self.has_thread && time::now() < it.until;
+        if self.is_closing(0)
+            || engine.shared.poison.check().is_err()
+            || job.hindered.lock().as_ref().is_some_and(waits)
+        {
+            return false;
+        }
+        let mut stage = job.stage.lock();
+        let is_due = matches!(*stage, CheckpointStage::Due);
+        if is_due {
+            *stage = CheckpointStage::Sending;
+        }
+        is_due
+    }
+
+    /// Sends some extents ahead of a checkpoint, so that it has what came meanwhile alone to send;
+    /// whether there were any.
+    fn send_ahead(&self, state: &mut JobState, engine: &Engine) -> Result<bool> {
+        let most = if engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
+        let extents = state.ahead.get_or_insert_with(|| checkpoint::extents(engine, &state.sent));
+        let into = (&mut state.pieces, &mut state.sent);
+        let bytes = checkpoint::send_ahead(engine, &self.log, (extents, most), into)?;
+        self.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(bytes > 0)
     }
 
-    /// Sends what a checkpoint of this moment has.
-    fn send_data(&mut self, step: ShipStep<'_>) -> Result<SentCheckpoint> {
-        self.ahead = None;
-        let into = (&mut self.pieces, &mut self.sent);
-        let sent = checkpoint::send(step.engine, &step.shipper.log, self.writer.next(), into)?;
-        debug_assert!(sent.manifest.lsn + 1 >= self.next, "a checkpoint has all that was shipped");
-        step.shipper.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
-        step.shipper.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
+    /// Sends what a checkpoint of this moment has. A reader of it goes on with the entry `from`.
+    fn send_data(
+        &self,
+        state: &mut JobState,
+        engine: &Engine,
+        from: u64,
+    ) -> Result<SentCheckpoint> {
+        state.ahead = None;
+        let into = (&mut state.pieces, &mut state.sent);
+        let sent = checkpoint::send(engine, &self.log, from, into)?;
+        self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
         Ok(sent)
     }
+}
 
+impl State {
     /// Sends a checkpoint at once. It takes the place of commits that no segment can have.
     pub(super) fn leap(&mut self, step: ShipStep<'_>) -> Result<bool> {
-        (self.large, self.ready) = (None, None);
-        step.engine.shared.committer.wait_for(self.forgotten, Durability::Durable)?;
-        let sent = self.send_data(step)?;
+        let ShipStep { engine, shipper, .. } = step;
+        self.large = None;
+        engine.shared.committer.wait_for(self.forgotten, Durability::Durable)?;
+        let mut state = shipper.checkpoints.state.lock();
+        // One that is on its way lacks what was forgotten.
+        *shipper.checkpoints.stage.lock() = CheckpointStage::Appending;
+        let sent = shipper.send_data(&mut state, engine, self.writer.next() + 1);
+        drop(state);
+        let sent =
+            sent.inspect_err(|_| *shipper.checkpoints.stage.lock() = CheckpointStage::None)?;
+        debug_assert!(sent.manifest.lsn + 1 >= self.next, "a checkpoint has all that was shipped");
         self.append_entry_of(Box::new(sent), step)
     }
 
-    /// Appends a checkpoint behind segments with all of its commits. Where its last ones were no
-    /// news, an empty segment brings readers to its LSN first.
-    pub(super) fn append_checkpoint(
-        &mut self,
-        ready: Box<SentCheckpoint>,
-        step: ShipStep<'_>,
-    ) -> Result<bool> {
+    /// Appends the checkpoint whose data is sent, behind segments with all of its commits; `None`
+    /// if there is none. Where its last ones were no news, an empty segment brings readers to its
+    /// LSN first.
+    pub(super) fn append_checkpoint(&mut self, step: ShipStep<'_>) -> Result<Option<bool>> {
+        let job = &step.shipper.checkpoints;
+        let Some(ready) = job.take_ready(self.next, !step.shipper.has_thread) else {
+            return Ok(None);
+        };
         let (first, last) = (self.writer.last() + 1, ready.manifest.lsn);
         if first > last {
-            return self.append_entry_of(ready, step);
+            return self.append_entry_of(ready, step).map(Some);
         }
-        self.ready = Some(ready);
-        self.append_empty((first, last), step)
+        *job.stage.lock() = CheckpointStage::Ready(ready, STEPS_BETWEEN);
+        self.append_empty((first, last), step).map(Some)
     }
 
     fn append_entry_of(
@@ -92,7 +257,12 @@ impl State {
         // Segments may have come between its data and its entry: they are no older than that says.
         sent.manifest.number = self.writer.next();
         sent.manifest.created = step.engine.shared.clock.now() / MICROS_A_SECOND;
-        let (body, last) = (EntryBody::Checkpoint(sent.body()), sent.manifest.lsn);
-        self.append(body.into(), (0, last), After::Checkpoint(sent), step)
+        let last = self.writer.last().max(sent.manifest.lsn);
+        let (body, from) = (EntryBody::Checkpoint(sent.body()), sent.from);
+        let appended = self.append(body.into(), (from, last), After::Checkpoint(sent), step);
+        if appended.is_err() && !self.writer.is_undecided() {
+            *step.shipper.checkpoints.stage.lock() = CheckpointStage::Due;
+        }
+        appended
     }
 }

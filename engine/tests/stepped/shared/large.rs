@@ -9,8 +9,8 @@ use crate::common::alone;
 use crate::common::cuts::PATH;
 use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{
-    Database, Durability, Existing, Follower, ObjectServer, Result, StoreFault, TableOptions,
-    TxnOptions, WriteBatch,
+    Database, Durability, Existing, Follower, ObjectServer, Options, Result, StoreFault,
+    TableOptions, TxnOptions, WriteBatch,
 };
 
 /// A large commit of some kind.
@@ -101,6 +101,37 @@ fn large_commits_are_followed_without_a_checkpoint() {
     assert_eq!(content(&promoted).unwrap(), expected);
     assert_eq!(promoted.verify().unwrap().damages, []);
     assert_eq!(promoted.last_blob().unwrap(), db.last_blob().unwrap());
+}
+
+/// A checkpoint is sent while parts of large commits go out: it has commits of which some parts
+/// come before its first entry. A reader of it passes over the others, and counts nothing twice.
+#[test]
+fn a_reader_of_a_checkpoint_passes_over_parts_of_what_it_has() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = begun(&Machine::with_files(), &server, None);
+    let checkpoint = || Options::new().shared_status(server.url()).unwrap().checkpoint;
+    let before = content(&db).unwrap();
+    // The first one makes a checkpoint due. Its data is sent while the next ones are.
+    for (round, at) in [2, 1, 0, 3].into_iter().enumerate() {
+        LARGE[at].1(&db, round as u64).unwrap();
+    }
+    let after = content(&db).unwrap();
+    let (mut newest, mut made) = (checkpoint(), 0);
+    while db.step().unwrap() {
+        let is_new = checkpoint() > newest;
+        newest = checkpoint();
+        if is_new {
+            made += 1;
+            let second = taken_over(&server.copy());
+            assert_eq!(second.verify().unwrap().damages, []);
+            for (name, rows) in content(&second).unwrap() {
+                assert!(rows == before[&name] || rows == after[&name], "{name} at entry {newest}");
+            }
+        }
+    }
+    assert!(made > 0, "a checkpoint came between");
+    assert_eq!(content(&taken_over(&server)).unwrap(), after);
 }
 
 /// Steps the writer and a follower entry by entry through a large commit. At each entry the
