@@ -299,6 +299,19 @@ impl Feed {
         }
     }
 
+    /// Waits until the shipper's next turn, or until there is a whole segment or a commit that is
+    /// waited for.
+    pub(crate) fn wait_for_turn(&self, turn: Instant, is_stopping: &dyn Fn() -> bool) {
+        let mut remote = self.remote.lock();
+        let waits =
+            |remote: &Remote| remote.wanted <= remote.acknowledged && self.queued() < FULL_SEGMENT;
+        while waits(&remote) && remote.failed.is_none() && !is_stopping() {
+            if self.full.wait_until(&mut remote, turn).timed_out() {
+                return;
+            }
+        }
+    }
+
     /// Where commits are waited for: waits until as many are as were when the last one was
     /// acknowledged, at most for `patience`. Who was told then mostly commits again at once, and
     /// what comes behind a request waits for all of it.
@@ -646,6 +659,30 @@ mod tests {
             feed.acknowledge(7);
         });
         assert!(began.elapsed() < hour);
+    }
+
+    /// Bug: commits that nobody waits for cost a request each time that the store had answered the
+    /// one before. Cause: the interval was waited for only where there was nothing to ship. Fix:
+    /// segments that are not full have their turns.
+    #[test]
+    fn commits_that_nobody_waits_for_have_their_turn() {
+        let (feed, hour) = (&Feed::default(), Duration::from_secs(3600));
+        let turn = |after: Duration| {
+            let began = Instant::now();
+            feed.wait_for_turn(began + after, &|| false);
+            began.elapsed()
+        };
+        let short = Duration::from_millis(50);
+        feed.queued.store(FULL_SEGMENT - 1, Ordering::Relaxed);
+        assert!(turn(short) >= short);
+        std::thread::scope(|scope| {
+            scope.spawn(|| feed.wait_remote(9, None).unwrap());
+            assert!(turn(hour) < hour, "a commit is waited for");
+            feed.acknowledge(9);
+        });
+        assert!(turn(short) >= short, "it is there");
+        feed.queued.store(FULL_SEGMENT, Ordering::Relaxed);
+        assert!(turn(hour) < hour);
     }
 
     /// Who waited together is shipped together: none waits for a request that has only another's.

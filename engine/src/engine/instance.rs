@@ -171,7 +171,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Starts the thread that ships commits. Where steps come in their turn, a commit that waits
+    /// Starts the threads that ship commits. Where steps come in their turn, a commit that waits
     /// for the shared store takes them.
     pub(crate) fn start_shipper(&self) -> Result<()> {
         let engine = Arc::clone(&self.engine);

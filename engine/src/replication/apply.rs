@@ -333,9 +333,10 @@ impl Applier {
     /// Takes in a part of a large commit: nothing of it shows.
     fn apply_part(&mut self, entry: &Entry, part: &LargePart, log: &SharedLog) -> Result<()> {
         let mut large = self.large.take().unwrap_or_default();
-        let goes_on = entry.claim == self.position.claim
-            && entry.last == self.position.lsn
-            && large.goes_on_with(part);
+        // The log may be behind the checkpoint: what lies between was no news.
+        let is_at = entry.last == self.position.lsn
+            || entry.number < self.start && entry.last < self.position.lsn;
+        let goes_on = entry.claim == self.position.claim && is_at && large.goes_on_with(part);
         if !goes_on {
             let expected = format!("another part of a commit in entry {}", entry.number);
             return Err(log.damage("shared/log", expected));

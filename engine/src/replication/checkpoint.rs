@@ -36,8 +36,8 @@ const MOST_PIECES: u32 = SHARED_PIECES;
 /// Rows of a prepared transaction are sent in objects of about so many bytes.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// About so many bytes of extents are sent ahead of a checkpoint between two segments. One extent
-/// with its values is sent whole.
+/// About so many bytes of extents are sent ahead of a checkpoint at a time. One extent with its
+/// values is sent whole.
 pub(super) const AHEAD_BYTES: u64 = 16 << 20;
 
 /// A checkpoint that failed is made again after such a time.

@@ -317,8 +317,8 @@ impl Node {
                     || error.kind().is_refusal() =>
             {
                 // Without newer data the node would start again and again from what it has.
-                let newer = if self.reads_store { reader.base } else { number };
-                if self.log.end()?.checkpoint <= newer {
+                let newer = if self.reads_store { reader.base.max(number) } else { number };
+                if !self.log.starts_behind(newer)? {
                     return Err(error);
                 }
                 true
@@ -372,10 +372,9 @@ impl Node {
     /// node reads it.
     fn newest(&self) -> Result<FoundCheckpoint> {
         let found = self.registration.start(|number, next| {
-            let before = self.oldest_base();
-            let base = if before == 0 { number } else { before.min(number) };
-            let (before, known) = (next.saturating_sub(1), self.progress.lock().entry);
-            let entry = if known == 0 { before } else { known.min(before) };
+            let (oldest, known) = (self.oldest_base(), self.progress.lock().entry);
+            let base = if oldest == 0 { number } else { oldest.min(number) };
+            let entry = (next - 1).min(if known == 0 { next } else { known });
             FollowerPlace { entry, base, beat: 0 }
         })?;
         found.ok_or_else(|| self.log.empty(ErrorKind::Unavailable))

@@ -256,11 +256,16 @@ impl Shipping for Shipper {
         while !is_stopping() && !feed.has_failed() {
             feed.gather(patience, &is_stopping);
             let (seen, from) = (feed.seen(), time::now());
-            let did = self.step_of(engine, &mut self.state.lock());
+            let mut state = self.state.lock();
+            let (did, goes_on) = (self.step_of(engine, &mut state), state.goes_on(self));
+            drop(state);
             match did {
                 Ok(true) => {
                     pause = INTERVAL;
                     patience = (time::since(from) / 4).min(LONGEST_PATIENCE);
+                    if !goes_on {
+                        feed.wait_for_turn(from + INTERVAL, &is_stopping);
+                    }
                 }
                 Ok(false) => {
                     pause = INTERVAL;
@@ -301,7 +306,7 @@ impl Shipping for Shipper {
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
-            // Waits for what the job's thread sends, which begins nothing more.
+            // Waits for what the job's thread sends.
             let job = self.checkpoints.state.lock();
             let sends_much = || checkpoint::bytes_to_send(engine, &job.sent) > self.most_owed();
             let owed = self.owes.load(Ordering::Acquire) && !sends_much();
@@ -356,6 +361,12 @@ struct ShipStep<'a> {
 }
 
 impl State {
+    /// Whether there is an entry to append that waits for no interval.
+    fn goes_on(&self, shipper: &Shipper) -> bool {
+        let has_entry = self.large.is_some() || self.first_tables.is_some();
+        has_entry || self.needs_checkpoint || shipper.checkpoints.is_ready()
+    }
+
     fn advance(&mut self, step: ShipStep<'_>) -> Result<bool> {
         let until = step.engine.shared.committer.visible();
         let did = self.append_next(step);
@@ -420,18 +431,15 @@ impl State {
         if self.waiting.is_empty() {
             return Ok(false);
         }
+        // Nothing above it: what a checkpoint has of later moments is visible.
         let visible = committer.visible();
-        let durable = match step.engine.options.has(Failpoint::ShipUndurable) {
-            true => visible,
-            false => {
-                // Relaxed commits too (invariant 1).
-                committer.wait_for(visible, Durability::Durable)?;
-                committer.durable()
-            }
-        };
+        if !step.engine.options.has(Failpoint::ShipUndurable) {
+            // Relaxed commits too (invariant 1).
+            committer.wait_for(visible, Durability::Durable)?;
+        }
         // What is durable by now was handed over before it was.
         step.feed.take_into(&mut self.waiting);
-        let cut = cut_segment(&self.waiting, (self.next, durable));
+        let cut = cut_segment(&self.waiting, (self.next, visible));
         if let Some(lsn) = cut.large {
             let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
             let unshipped = &step.engine.shared.unshipped;

@@ -134,7 +134,7 @@ pub(super) fn claim(
             if !is_last
                 && error.kind() == ErrorKind::Corrupt
                 && error.is_of_store()
-                && log.end()?.checkpoint > applier.next()? =>
+                && log.starts_behind(applier.next()?)? =>
         {
             Ok(None)
         }
@@ -243,14 +243,18 @@ pub(super) fn apply_to(
     applier: &mut Applier,
 ) -> Result<()> {
     let end = LogEnd { next: found.manifest.number + 1, ..LogEnd::default() };
-    match apply_rest(log, end, applier, None)? {
-        RestApplied::All => Ok(()),
-        RestApplied::Restart => Err(Error::new(
+    if apply_rest(log, end, applier, None)? == RestApplied::Restart {
+        return Err(Error::new(
             ErrorKind::Unavailable,
-            "the writer has deleted entries of the log that its newest checkpoint needs: the copy \
-             took too long; it is begun again",
-        )),
+            format!(
+                "the entries between the data of checkpoint {} and its own are gone: the copy of \
+                 the data took too long; try again",
+                found.manifest.number
+            ),
+        ));
     }
+    // What replaces an earlier database is durable before that goes.
+    applier.db.inner.shared.committer.sync()
 }
 
 /// Opens a database that has all of the log as the writer.

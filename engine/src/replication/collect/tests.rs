@@ -417,3 +417,20 @@ fn a_closing_ends_a_collection() {
     }
     assert!(ended > 15, "{ended}");
 }
+
+/// A reader of a checkpoint goes on with an entry before its own: that stays as long as the
+/// checkpoint does, also where an earlier opening made it.
+#[test]
+fn entries_with_which_readers_of_the_last_two_checkpoints_go_on_are_kept() {
+    let (server, log) = begun();
+    (9..40).for_each(|number| server.place(&entry_name(number)));
+    assert!(log.raise_head(LogHead { oldest: 9, checkpoint: 9 }).unwrap());
+    let mut kept = kept(0);
+    let oldest = || log.head().unwrap().0.oldest;
+    for (number, from, expected) in [(12, 10, 9), (20, 15, 10), (30, 31, 15), (35, 33, 30)] {
+        kept.add(MadeCheckpoint { number, from, data: BTreeSet::new(), pending: 0 });
+        kept.collect(&log, &no_piece).unwrap();
+        assert_eq!(oldest(), expected, "behind checkpoint {number}");
+        assert!(server.names().contains(&entry_name(expected)));
+    }
+}

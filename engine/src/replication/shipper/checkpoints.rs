@@ -43,8 +43,6 @@ enum CheckpointStage {
     None,
     /// There are segments enough for one.
     Due,
-    /// Some of it is being sent.
-    Sending,
     /// All its data is sent, and so many steps were taken since.
     Ready(Box<SentCheckpoint>, u32),
     /// Its entry is being appended.
@@ -111,10 +109,8 @@ impl CheckpointJob {
         if next <= sent.manifest.lsn || is_stepped && *steps <= STEPS_BETWEEN {
             return None;
         }
-        match std::mem::replace(&mut *stage, CheckpointStage::Appending) {
-            CheckpointStage::Ready(sent, _) => Some(sent),
-            _ => None,
-        }
+        let ready = std::mem::replace(&mut *stage, CheckpointStage::Appending);
+        if let CheckpointStage::Ready(sent, _) = ready { Some(sent) } else { None }
     }
 
     /// Whether one waits for its entry.
@@ -164,14 +160,13 @@ impl Shipper {
             // Parts that go out between two failures of another one change no pause.
             let mut hindered = job.hindered.lock();
             *hindered = Some(Hindrance::of(error, hindered.as_ref()));
-            *job.stage.lock() = CheckpointStage::Due;
         })?;
         *job.stage.lock() =
             sent.map_or(CheckpointStage::Due, |sent| CheckpointStage::Ready(sent, 0));
         Ok(true)
     }
 
-    /// Whether the checkpoint that is due may be sent now; it is being sent then.
+    /// Whether a checkpoint is due and may be sent now. The caller has the state.
     fn begins(&self, engine: &Engine) -> bool {
         let job = &self.checkpoints;
         let waits = |it: &Hindrance| self.has_thread && time::now() < it.until;
@@ -181,12 +176,7 @@ impl Shipper {
         {
             return false;
         }
-        let mut stage = job.stage.lock();
-        let is_due = matches!(*stage, CheckpointStage::Due);
-        if is_due {
-            *stage = CheckpointStage::Sending;
-        }
-        is_due
+        matches!(*job.stage.lock(), CheckpointStage::Due)
     }
 
     /// Sends some extents ahead of a checkpoint, so that it has what came meanwhile alone to send;
