@@ -100,7 +100,7 @@ pub(crate) struct Instance {
     /// The background's own, then its workers.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What keeps zones ready where that takes long, work on objects where there is an object
-    /// store, the shipper's and its collector's where the database is shared.
+    /// store, the three of shipping where the database is shared.
     other_threads: Mutex<Vec<JoinHandle<()>>>,
     /// What came of the closing. Who closes holds it, and so a second caller waits for the first.
     closed: Mutex<Option<Result<()>>>,

@@ -50,6 +50,9 @@ const LONGEST_PATIENCE: Duration = Duration::from_millis(10);
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
 
+/// Or after so many segments, however small they are.
+const MOST_ENTRIES: u64 = 4096;
+
 /// A closing makes a checkpoint that an earlier opening has left, if that sends no more than so
 /// many times these bytes.
 const MOST_OWED: u64 = 8;
@@ -431,15 +434,18 @@ impl State {
         if self.waiting.is_empty() {
             return Ok(false);
         }
-        // Nothing above it: what a checkpoint has of later moments is visible.
-        let visible = committer.visible();
-        if !step.engine.options.has(Failpoint::ShipUndurable) {
+        let awaited = committer.visible();
+        let until = if step.engine.options.has(Failpoint::ShipUndurable) {
+            awaited
+        } else {
             // Relaxed commits too (invariant 1).
-            committer.wait_for(visible, Durability::Durable)?;
-        }
+            committer.wait_for(awaited, Durability::Durable)?;
+            // Nothing that is not visible yet: a checkpoint of a later moment has all of it.
+            committer.visible().min(committer.durable())
+        };
         // What is durable by now was handed over before it was.
         step.feed.take_into(&mut self.waiting);
-        let cut = cut_segment(&self.waiting, (self.next, visible));
+        let cut = cut_segment(&self.waiting, (self.next, until));
         if let Some(lsn) = cut.large {
             let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
             let unshipped = &step.engine.shared.unshipped;
@@ -476,7 +482,9 @@ impl State {
                 left
             }
         };
-        self.since_checkpoint = Some(before + bytes);
+        // Entries that are small take time too: each is a request of a reader that starts.
+        let counted = bytes.max(step.shipper.checkpoint_bytes / MOST_ENTRIES);
+        self.since_checkpoint = Some(before + counted);
         step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
         step.shipper.counts.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())

@@ -88,8 +88,8 @@ pub enum Durability {
     /// power cut takes is always the newest.
     Relaxed,
     /// It survives the machine: the shared store has acknowledged it, see
-    /// [`Options::share`](crate::Options::share). It is `Durable` before. All commits that wait
-    /// share one request, at most each 100 ms.
+    /// [`Options::share`](crate::Options::share). It is `Durable` before. It goes out at once, with
+    /// all commits that wait then: it waits for one request, or two where one is under way.
     ///
     /// A commit that was overtaken fails with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced), and
     /// one whose database is closed meanwhile with `UnknownOutcome`. It stays on this machine. So

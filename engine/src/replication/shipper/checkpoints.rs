@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{After, ShipStep, Shipper, State};
 use crate::backup::MICROS_A_SECOND;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::options::Durability;
 use crate::base::record::Lsn;
 use crate::engine::{Engine, Shipping};
@@ -90,6 +90,13 @@ impl CheckpointJob {
         }
     }
 
+    /// The checkpoint that is due has failed. Parts that go out between two failures of another one
+    /// change no pause.
+    fn hinder(&self, error: &Error) {
+        let mut hindered = self.hindered.lock();
+        *hindered = Some(Hindrance::of(error, hindered.as_ref()));
+    }
+
     /// The next entry has this number.
     pub(super) fn note_next(&self, number: u64) {
         self.next_entry.store(number, Ordering::Release);
@@ -157,9 +164,7 @@ impl Shipper {
         };
         let sent = sent.inspect_err(|error| {
             state.ahead = None;
-            // Parts that go out between two failures of another one change no pause.
-            let mut hindered = job.hindered.lock();
-            *hindered = Some(Hindrance::of(error, hindered.as_ref()));
+            job.hinder(error);
         })?;
         *job.stage.lock() =
             sent.map_or(CheckpointStage::Due, |sent| CheckpointStage::Ready(sent, 0));
@@ -250,9 +255,12 @@ impl State {
         let last = self.writer.last().max(sent.manifest.lsn);
         let (body, from) = (EntryBody::Checkpoint(sent.body()), sent.from);
         let appended = self.append(body.into(), (from, last), After::Checkpoint(sent), step);
-        if appended.is_err() && !self.writer.is_undecided() {
-            *step.shipper.checkpoints.stage.lock() = CheckpointStage::Due;
-        }
-        appended
+        appended.inspect_err(|error| {
+            if !self.writer.is_undecided() {
+                let job = &step.shipper.checkpoints;
+                job.hinder(error);
+                *job.stage.lock() = CheckpointStage::Due;
+            }
+        })
     }
 }
