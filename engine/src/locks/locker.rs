@@ -307,7 +307,10 @@ impl Locker {
         table: &dyn Fn() -> String,
     ) -> Result<Option<KeyRange>> {
         let room = self.make_room(Locker::bytes_of_range(range));
-        if room.is_err() && !self.is_for_free(space, range, mode) {
+        // The look at what is held is the cheaper one.
+        let needs_room =
+            || !self.has_range(space, range, mode) && !self.is_for_free(space, range, mode);
+        if room.is_err() && needs_room() {
             return room.map(|()| None);
         }
         self.lock_range_beyond_limit(space, range, mode, patience, table)
