@@ -72,7 +72,16 @@ int Trx::before_range_lock(const Bytes &name, bool is_exclusive, bool *is_whole)
     Failure failure;
     const char *of_most = most->first.c_str();
     terrace_table *table = terrace_database_existing_table(terrace_db, of_most, failure.out());
-    error = table ? becomes_whole(most->first, table, false, is_whole) : fail(failure);
+    if (table)
+      error = becomes_whole(most->first, table, false, is_whole);
+    else if (failure.status() != TERRACE_MISSING_TABLE)
+      error = fail(failure);
+    else
+    {
+      // A temporary table that this transaction has dropped: nothing of it becomes whole.
+      range_bytes -= most->second.bytes;
+      ranges_locked.erase(most);
+    }
     terrace_table_free(table);
   }
   due = range_bytes + step / 4;
