@@ -65,7 +65,7 @@ struct State {
     stall: Option<Stall>,
 }
 
-/// WaitCount of writers, from the first one on.
+/// Waits of writers, from the first one on.
 #[derive(Debug)]
 struct Stall {
     reason: &'static str,
@@ -225,8 +225,9 @@ impl Pace {
             // Relief ends the wait early.
             let is_slowed = |state: &State| self.delay() != 0 && !state.is_closed;
             if is_slowed(&state) {
-                let _waits = self.waits.begin();
+                // All of the wait is a part of the stall.
                 self.begin_wait(&mut state, reason, (delay, bytes));
+                let _waits = self.waits.begin();
                 while is_slowed(&state) && !self.changed.wait_until(&mut state, end).timed_out() {}
             }
             let is_closed = state.is_closed;
@@ -240,14 +241,14 @@ impl Pace {
         Ok(())
     }
 
-    /// WaitCount until the background has made space since `rounds`.
+    /// Waits until the background has made space since `rounds`.
     pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
         let patience = time::now() + PATIENCE;
         let until = earlier(None).map_or(patience, |deadline| deadline.min(patience));
         let mut state = self.state.lock();
         debug_assert!(rounds <= state.rounds, "a writer waits for a round after one that was told");
-        let waits = self.waits.begin();
         self.begin_wait(&mut state, FULL, (0, 0));
+        let waits = self.waits.begin();
         let goes_on = |state: &State| state.rounds == rounds && !state.is_closed;
         while goes_on(&state) && !self.changed.wait_until(&mut state, until).timed_out() {}
         drop(waits);
@@ -328,7 +329,7 @@ impl Wakeup {
         before / WAKE_EVERY != (before + bytes) / WAKE_EVERY
     }
 
-    /// WaitCount for a wake-up, or for `timeout`.
+    /// Waits for a wake-up, or for `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut woken = self.woken.lock();
         if !*woken {

@@ -5,9 +5,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::tiny;
+use crate::common::{tiny, wait_until};
 use terrace::events::{Event, SlowOperationInfo};
-use terrace::{ErrorKind, Options};
+use terrace::{ErrorKind, LockWait, Options, TxnOptions};
 
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<SlowOperationInfo>>>);
@@ -115,13 +115,14 @@ fn a_wait_is_in_the_statistics_as_it_goes_on() {
     let holder = db.begin().unwrap();
     holder.put(&table, "key", "held").unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| table.put("key", "waits"));
-        while db.stats().locks.waiting == 0 {
-            std::thread::yield_now();
-        }
-        let (one, two) = (db.stats().locks, db.stats().locks);
-        assert!(two.waiting == 1 && two.waiting_ms > one.waiting_ms, "{one:?} {two:?}");
-        assert!(two.waited_ms > one.waited_ms, "{one:?} {two:?}");
+        let waits = db.begin_with(TxnOptions::new().lock_wait(LockWait::Endless)).unwrap();
+        let table = &table;
+        scope.spawn(move || waits.put(table, "key", "waits"));
+        let locks = || db.stats().locks;
+        wait_until("it waits", || locks().waiting == 1);
+        let one = locks();
+        wait_until("its wait goes on", || locks().waiting_ms > one.waiting_ms);
+        assert!(locks().waited_ms > one.waited_ms && locks().waiting == 1, "{one:?}");
         holder.roll_back();
     });
     let ended = db.stats().locks;
