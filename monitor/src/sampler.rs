@@ -25,6 +25,8 @@ pub struct Sampler {
     last: Option<Taken>,
     points: VecDeque<Point>,
     looked: Option<Instant>,
+    /// Whether the points go on from the database's history.
+    has_history: bool,
     is_closed: bool,
 }
 
@@ -41,7 +43,8 @@ impl Sampler {
     pub fn new(database: &Database) -> Sampler {
         let points = VecDeque::new();
         let reader = database.stats_reader();
-        Sampler { reader, last: None, points, looked: None, is_closed: false }
+        let (looked, has_history) = (None, false);
+        Sampler { reader, last: None, points, looked, has_history, is_closed: false }
     }
 
     /// Notes that somebody looks, and takes a sample if the last one is older than a second.
@@ -79,18 +82,23 @@ impl Sampler {
         if is_looked_at {
             sample = sample.with_maps(&self.reader);
         }
-        if is_looked_at && self.points.is_empty() {
-            let since = SystemTime::now().checked_sub(Duration::from_millis(OLDEST_MS));
-            let history = self.reader.history(since.unwrap_or(UNIX_EPOCH));
-            self.points.extend(past::of(&history));
-        }
         let picture = picture(&sample, last);
-        let is_over = |first: &mut Point| first.at_ms + OLDEST_MS < at_ms;
-        while self.points.pop_front_if(is_over).is_some() {}
-        if self.points.len() == POINTS {
-            self.points.pop_front();
+        if is_looked_at {
+            // What was sampled for metrics alone has gaps, which the history has not.
+            if !std::mem::replace(&mut self.has_history, true) {
+                let since = SystemTime::now().checked_sub(Duration::from_millis(OLDEST_MS));
+                let history = self.reader.history(since.unwrap_or(UNIX_EPOCH));
+                self.points = past::of(&history).into_iter().collect();
+            }
+            self.points.push_back(picture.point);
+            let is_over = |first: &mut Point| first.at_ms + OLDEST_MS < at_ms;
+            while self.points.pop_front_if(is_over).is_some() {}
+            while self.points.len() > POINTS {
+                self.points.pop_front();
+            }
+        } else {
+            self.has_history = false;
         }
-        self.points.push_back(picture.point);
         self.last = Some(Taken { sample, metrics: metrics.into(), picture });
     }
 

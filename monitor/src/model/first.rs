@@ -23,10 +23,10 @@ fn waiting(pace: &Value, seconds: f64) -> String {
     format!("{}: {why}", waiting_now(waiting, seconds))
 }
 
-/// Who waits now.
+/// Who waits now, and for how long there was always one who did.
 pub(super) fn waiting_now(waiting: u64, seconds: f64) -> String {
     let wait = if waiting == 1 { "waits" } else { "wait" };
-    format!("{} {wait} now, for {}", grouped(waiting), time(seconds))
+    format!("{} {wait} now, one or another for {}", grouped(waiting), time(seconds))
 }
 
 /// The three numbers to look at first: whether writers wait and why, how full the region is, and

@@ -23,8 +23,12 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn new() -> Page {
+        Page::of(Options::new())
+    }
+
+    pub(crate) fn of(options: Options) -> Page {
         let dir = tempfile::tempdir().unwrap();
-        let db = Options::new().pm_size(4 << 20).open(dir.path().join("db")).unwrap();
+        let db = options.pm_size(4 << 20).open(dir.path().join("db")).unwrap();
         let monitor = terrace_monitor::serve(&db, "127.0.0.1:0").unwrap();
         Page { db, monitor, dir }
     }

@@ -78,10 +78,12 @@ impl Opened {
     fn look(&mut self) -> terrace::Result<Look> {
         let (began, rest) = (Instant::now(), INTERVAL.max(REST * self.took));
         if self.database.stats().open.beside_writer && self.refreshed.elapsed() >= rest {
-            self.database = self.database.refresh()?;
+            let fresh = self.database.refresh();
+            // A failure has its rest too: it reads as much, and keeps the writer waiting.
+            (self.refreshed, self.took) = (Instant::now(), began.elapsed());
+            self.database = fresh?;
             // Counters of the new handle begin anew.
             self.sampler = Sampler::new(&self.database);
-            (self.refreshed, self.took) = (Instant::now(), began.elapsed());
         }
         self.sampler.look();
         let stats = self.sampler.sample_of_last_look().map(|sample| &sample.stats);
