@@ -58,7 +58,7 @@ struct Remote {
     wanted: Lsn,
     /// How many wait, and how many did when the last commit was acknowledged.
     waiting: u32,
-    crowd: u32,
+    waited_together: u32,
 }
 
 /// What a shipper has seen before a step.
@@ -171,7 +171,7 @@ impl Feed {
             return;
         }
         if lsn > remote.acknowledged {
-            (remote.acknowledged, remote.crowd) = (lsn, remote.waiting);
+            (remote.acknowledged, remote.waited_together) = (lsn, remote.waiting);
         }
         drop(remote);
         self.moved.notify_all();
@@ -286,42 +286,41 @@ impl Feed {
         seen: FeedSeen,
         is_stopping: &dyn Fn() -> bool,
     ) {
-        let until = time::now() + interval;
-        let mut remote = self.remote.lock();
         let has_more = |remote: &Remote| {
             let queued = self.queued();
             remote.wanted > seen.wanted || queued >= FULL_SEGMENT && queued > seen.queued
         };
-        while !has_more(&remote) && remote.failed.is_none() && !is_stopping() {
-            if self.full.wait_until(&mut remote, until).timed_out() {
-                return;
-            }
-        }
+        self.wait_while(time::now() + interval, is_stopping, |remote| !has_more(remote));
     }
 
     /// Waits until the shipper's next turn, or until there is a whole segment or a commit that is
     /// waited for.
     pub(crate) fn wait_for_turn(&self, turn: Instant, is_stopping: &dyn Fn() -> bool) {
-        let mut remote = self.remote.lock();
-        let waits =
-            |remote: &Remote| remote.wanted <= remote.acknowledged && self.queued() < FULL_SEGMENT;
-        while waits(&remote) && remote.failed.is_none() && !is_stopping() {
-            if self.full.wait_until(&mut remote, turn).timed_out() {
-                return;
-            }
-        }
+        self.wait_while(turn, is_stopping, |remote| {
+            remote.wanted <= remote.acknowledged && self.queued() < FULL_SEGMENT
+        });
     }
 
-    /// Where commits are waited for: waits until as many are as were when the last one was
-    /// acknowledged, at most for `patience`. Who was told then mostly commits again at once, and
-    /// what comes behind a request waits for all of it.
+    /// Waits until as many commits wait as did at the last acknowledgement, at most for `patience`.
+    /// Does not wait if none does. A writer that was told then commits again at once, as a rule. A
+    /// commit that comes after the request has begun waits for all of that one.
     pub(crate) fn gather(&self, patience: Duration, is_stopping: &dyn Fn() -> bool) {
-        let until = time::now() + patience;
+        self.wait_while(time::now() + patience, is_stopping, |remote| {
+            let is_partial = (1..remote.waited_together).contains(&remote.waiting);
+            is_partial && self.queued() < FULL_SEGMENT
+        });
+    }
+
+    /// The shipper waits until a moment, as long as `waits` says so and shipping has not ended.
+    fn wait_while(
+        &self,
+        until: Instant,
+        is_stopping: &dyn Fn() -> bool,
+        waits: impl Fn(&Remote) -> bool,
+    ) {
         let mut remote = self.remote.lock();
-        let is_partial = |remote: &Remote| (1..remote.crowd).contains(&remote.waiting);
-        while is_partial(&remote) && remote.failed.is_none() && !is_stopping() {
-            if self.queued() >= FULL_SEGMENT || self.full.wait_until(&mut remote, until).timed_out()
-            {
+        while waits(&remote) && remote.failed.is_none() && !is_stopping() {
+            if self.full.wait_until(&mut remote, until).timed_out() {
                 return;
             }
         }
@@ -661,9 +660,9 @@ mod tests {
         assert!(began.elapsed() < hour);
     }
 
-    /// Bug: commits that nobody waits for cost a request each time that the store had answered the
-    /// one before. Cause: the interval was waited for only where there was nothing to ship. Fix:
-    /// segments that are not full have their turns.
+    /// Bug: commits with no waiter cost a request as soon as the store had answered the last one.
+    /// Cause: the shipper waited for its interval only where it had nothing to ship. Fix: segments
+    /// that are not full have their turns.
     #[test]
     fn commits_that_nobody_waits_for_have_their_turn() {
         let (feed, hour) = (&Feed::default(), Duration::from_secs(3600));
@@ -690,7 +689,7 @@ mod tests {
     fn commits_are_gathered_as_far_as_they_came_together_before() {
         let (feed, hour) = (&Feed::default(), Duration::from_secs(3600));
         std::thread::scope(|scope| {
-            // Nobody waits, or as many as before.
+            // No commit waits.
             feed.gather(hour, &|| false);
             for lsn in [1, 2] {
                 scope.spawn(move || feed.wait_remote(lsn, None).unwrap());

@@ -260,13 +260,13 @@ impl Shipping for Shipper {
             feed.gather(patience, &is_stopping);
             let (seen, from) = (feed.seen(), time::now());
             let mut state = self.state.lock();
-            let (did, goes_on) = (self.step_of(engine, &mut state), state.goes_on(self));
+            let (did, at_once) = (self.step_of(engine, &mut state), state.ships_at_once(self));
             drop(state);
             match did {
                 Ok(true) => {
                     pause = INTERVAL;
                     patience = (time::since(from) / 4).min(LONGEST_PATIENCE);
-                    if !goes_on {
+                    if !at_once {
                         feed.wait_for_turn(from + INTERVAL, &is_stopping);
                     }
                 }
@@ -365,7 +365,7 @@ struct ShipStep<'a> {
 
 impl State {
     /// Whether there is an entry to append that waits for no interval.
-    fn goes_on(&self, shipper: &Shipper) -> bool {
+    fn ships_at_once(&self, shipper: &Shipper) -> bool {
         let has_entry = self.large.is_some() || self.first_tables.is_some();
         has_entry || self.needs_checkpoint || shipper.checkpoints.is_ready()
     }
@@ -559,7 +559,7 @@ impl State {
                 self.large = None;
                 let bytes = self.since_checkpoint;
                 if bytes.is_some_and(|bytes| bytes >= step.shipper.checkpoint_bytes) {
-                    step.shipper.checkpoints.is_due();
+                    step.shipper.checkpoints.set_due();
                 }
             }
             After::Checkpoint(sent) => {

@@ -418,8 +418,8 @@ fn a_closing_ends_a_collection() {
     assert!(ended > 15, "{ended}");
 }
 
-/// A reader of a checkpoint goes on with an entry before its own: that stays as long as the
-/// checkpoint does, also where an earlier opening made it.
+/// A reader of a checkpoint goes on with an entry before its own. That stays as long as the
+/// checkpoint does.
 #[test]
 fn entries_with_which_readers_of_the_last_two_checkpoints_go_on_are_kept() {
     let (server, log) = begun();

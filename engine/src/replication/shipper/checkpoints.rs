@@ -5,8 +5,8 @@
 //! Thread safety: the state is held while data is sent, by the job's thread or the shipper. The
 //! stage is held for a few instructions.
 //!
-//! Invariant: the commits of entries below [`SentCheckpoint`]'s `from` are in the checkpoint. What
-//! the log had by then was visible before the checkpoint took its LSN.
+//! Invariant: a checkpoint has the commits of all entries before [`SentCheckpoint::from`]. They
+//! were visible before the checkpoint took its LSN.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl CheckpointJob {
     }
 
     /// There are segments enough for a checkpoint.
-    pub(super) fn is_due(&self) {
+    pub(super) fn set_due(&self) {
         let mut stage = self.stage.lock();
         if matches!(*stage, CheckpointStage::None) {
             *stage = CheckpointStage::Due;
