@@ -196,9 +196,9 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct TopArguments {
     /// The address of a running database's page: http://HOST:PORT/, with ?token=TOKEN if it asks
-    /// for one, or with that in TERRACE_TOKEN. Or a directory, which is opened read-only, and anew
-    /// time and again beside a service: memory, cache and rates are then those of top [default: as
-    /// --db says]
+    /// for one, or with that in TERRACE_TOKEN. Or a directory, which is opened read-only. Beside a
+    /// service it is opened again and again; waits, jobs, memory, cache and rates are then those of
+    /// top [default: as --db says]
     #[arg(value_name = "PATH|URL")]
     pub(crate) place: Option<PathBuf>,
 }

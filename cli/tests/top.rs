@@ -45,7 +45,7 @@ fn a_running_database_is_shown_by_the_address_of_its_page() {
 }
 
 /// Bug: a look beside a service did not say that it is of a reader, nor as of when. Cause: the
-/// reader was opened once. Fix: it is opened anew, and says its commit.
+/// reader was opened once. Fix: it is opened again and again, and says its commit.
 #[test]
 fn beside_a_service_it_says_as_of_which_commit() {
     let bench = Bench::new();

@@ -67,7 +67,7 @@ fn map(reader: &StatsReader, table: &TableStats) -> Option<KeyMap> {
             sum += extent.bytes;
         }
     })?;
-    // Level 1 has parts that lie over each other.
+    // Extents of level 1 overlap.
     bounds.sort_unstable();
     let (count, column) =
         (bounds.len() + 1, |key: &[u8]| bounds.partition_point(|at| **at <= *key));

@@ -232,8 +232,8 @@ mod tests {
         assert_eq!(picture(&two, Some(&one)).point.appended, Some(appended / 2.0));
     }
 
-    /// Bug: the page said that nobody waits while a writer stood still. Cause: it has what rose,
-    /// and a wait was counted when it ended. Fix: statistics have waits that go on.
+    /// Bug: the page said "0 ms" while a writer waited. Cause: statistics counted a wait when it
+    /// ended. Fix: they count waits as they go on.
     #[test]
     fn a_wait_is_shown_as_it_goes_on() {
         let db = Options::new().pm_size(4 << 20).in_memory(64 << 20).open("db").unwrap();

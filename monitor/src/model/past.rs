@@ -20,7 +20,7 @@ fn histograms(sample: &HistorySample) -> Vec<Histogram> {
 fn point(samples: &[HistorySample], timed: &[Vec<Histogram>]) -> Option<Point> {
     let ([earlier, now], [timed_earlier, timed]) = (samples, timed) else { return None };
     let seconds = now.at().duration_since(earlier.at()).ok()?.as_secs_f64();
-    // Counters begin anew with an opening.
+    // An opening counts from 0.
     let rate = |name: &str| {
         let rose = now.get(name)? - earlier.get(name)?;
         (rose >= 0.0 && seconds > 0.0).then(|| rose / seconds)

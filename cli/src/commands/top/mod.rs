@@ -18,7 +18,7 @@ use crate::interrupt;
 use crate::session::Session;
 use crate::text::escape;
 
-/// A reader beside a writer is opened anew after so many times what that takes.
+/// Beside a writer an opening is followed by the next one after so many times what it took.
 const REST: u32 = 10;
 
 /// What is looked at.
@@ -27,8 +27,8 @@ enum Source {
     Opened(Box<Opened>),
 }
 
-/// A database that this process has open. Beside one that writes it is opened anew time and again:
-/// an old handle would keep disk space that the writer frees.
+/// A database that this process has open. Beside a writer it is opened again and again: an old
+/// handle would keep disk space that the writer frees.
 struct Opened {
     sampler: Sampler,
     database: Database,
@@ -82,7 +82,7 @@ impl Opened {
             // A failure has its rest too: it reads as much, and keeps the writer waiting.
             (self.refreshed, self.took) = (Instant::now(), began.elapsed());
             self.database = fresh?;
-            // Counters of the new handle begin anew.
+            // The new handle counts from 0.
             self.sampler = Sampler::new(&self.database);
         }
         self.sampler.look();
@@ -90,7 +90,7 @@ impl Opened {
         let beside = stats.filter(|stats| stats.open.beside_writer);
         let beside = beside.map(|stats| {
             let commit = stats.commit.visible;
-            format!(" as of commit {commit}; memory, cache and rates are those of this reader")
+            format!(" as of commit {commit}; only sizes are the service's")
         });
         let state = format!("{}{}", self.sampler.state(), beside.unwrap_or_default());
         Ok(Look { state, picture: self.sampler.picture().cloned() })
