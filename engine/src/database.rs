@@ -129,18 +129,19 @@ impl Options {
     }
 
     /// Opens an existing database to read; several processes may do so at once. Where none has it
-    /// open to write, nothing on disk is changed, and a read-only directory will do.
+    /// open to write, a read-only directory will do.
     ///
-    /// Beside a process that has it open to write, it shows what was committed at this moment, and
-    /// [`Database::refresh`] what is committed later. That is so in `file` mode without an object
-    /// store, on a local file system. The reader makes a file in the directory, by which the writer
-    /// knows of it, and removes it as it ends. What the reader shows keeps its disk space until
-    /// then.
+    /// Beside a process that has it open to write, or opens it later, it shows what was committed
+    /// at this moment, and [`Database::refresh`] what is committed later. That is so without an
+    /// object store, on a local file system. The reader makes a file in the directory, by which the
+    /// writer knows of it, and removes it as it ends. What the reader shows keeps its disk space
+    /// until then.
     ///
     /// # Errors
     ///
-    /// `MissingDatabase` when there is none; `Busy` beside a process that writes, in another mode
-    /// or where no file can be made; otherwise as [`Database::open`].
+    /// `MissingDatabase` when there is none; `Busy` beside a process that writes, with an object
+    /// store or where no file can be made; `Unavailable` beside one that stopped after a failure;
+    /// otherwise as [`Database::open`].
     pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path.as_ref(), &self, OpenHow::ReadOnly)
     }

@@ -105,7 +105,7 @@ pub extern "C" fn terrace_open_existing(
     open(options, error, |options| Ok(options.open_existing(path.path("path")?)?))
 }
 
-/// Opens an existing database to read. Several processes may do so at once, in `file` mode also
+/// Opens an existing database to read. Several processes may do so at once, also
 /// beside the one that has it open to write: it shows what was committed then, and
 /// terrace_database_refresh what is committed later. As terrace_open.
 ///

@@ -12,7 +12,7 @@ use crate::{json, options};
 /// Opens the database in a directory, and creates one where the directory is missing or empty.
 ///
 /// With `must_exist` it creates none. With `read_only` no data on disk is changed, and several
-/// processes may do so at once, in `file` mode also beside the one that has it open to write: it
+/// processes may do so at once, also beside the one that has it open to write: it
 /// shows what was committed then, and `db.refresh()` what is committed later. With
 /// `create_tables=False`, and read-only, `db["name"]` creates no table.
 /// `option_names()["database"]` has the options: sizes are numbers of bytes or text such as

@@ -51,7 +51,7 @@ pub use gate::{Gate, Inside};
 pub use handle::File;
 pub use heap::give_back_freed;
 pub use held::HeldDirectory;
-pub use lock::{Access, DirectoryLock, FileLock, LockError, PRIVATE};
+pub use lock::{Access, DirectoryLock, FileLock, LockError, PRIVATE, has_stopped, say_stopped};
 pub use memory_files::MemoryFiles;
 pub use new_file::NewFile;
 pub use prefetch::{LINE, prefetch_lines};

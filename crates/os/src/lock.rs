@@ -6,13 +6,16 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::calls::{self, FileId};
-use super::{ForkGuard, OpenHow, RealFiles};
+use super::{Files, ForkGuard, OpenHow, RealFiles};
 
 /// The permissions of a database's files by default: those of their owner alone.
 pub const PRIVATE: u32 = 0o600;
 
 /// No name of a holder is longer.
 const HOLDER: u64 = 4096;
+
+/// The last line of a lock file whose holder stopped.
+const STOPPED: &str = "stopped";
 
 /// Why a lock was not taken.
 #[derive(Debug)]
@@ -241,13 +244,38 @@ fn holder_of(locks: &str, inode: u64) -> Option<u32> {
     })
 }
 
+/// Says that the process which has a directory locked stopped after a failure. What it wrote may be
+/// on no device, and a sync by another process does not tell.
+///
+/// # Errors
+///
+/// An I/O error.
+pub fn say_stopped(files: &RealFiles, directory: &Path) -> io::Result<()> {
+    // Another process may have the lock file by now.
+    files.check(directory)?;
+    let file = files.open_system(&directory.join("LOCK"), OpenHow::Write)?;
+    calls::write_all_at(&file, format!("{STOPPED}\n").as_bytes(), file.metadata()?.len())
+}
+
+/// Whether the last process that had a directory locked said so.
+///
+/// # Errors
+///
+/// An I/O error.
+pub fn has_stopped(files: &RealFiles, directory: &Path) -> io::Result<bool> {
+    Ok(read_holder(files, &directory.join("LOCK"))?.lines().any(|line| line == STOPPED))
+}
+
+fn read_holder(files: &RealFiles, path: &Path) -> io::Result<String> {
+    let (file, mut holder) = (files.open_system(path, OpenHow::Read)?, String::new());
+    file.take(HOLDER).read_to_string(&mut holder).map(|_| holder)
+}
+
 fn held_by(files: &RealFiles, directory: &Path, path: &Path) -> LockError {
-    let mut holder = String::new();
-    let opened = files.open_system(path, OpenHow::Read);
-    let read = opened.and_then(|f| f.take(HOLDER).read_to_string(&mut holder));
-    let who = match (read, holder.trim().split_once(' ')) {
-        (Ok(_), Some((pid, program))) => format!("process {pid} ({program})"),
-        _ => "another process".to_string(),
+    let holder = read_holder(files, path).unwrap_or_default();
+    let who = match holder.lines().next().and_then(|line| line.trim().split_once(' ')) {
+        Some((pid, program)) => format!("process {pid} ({program})"),
+        None => "another process".to_string(),
     };
     LockError::InUse(format!(
         "the database {} is open in {who}, or others read it; close it there first",

@@ -2,8 +2,9 @@
 //! locked until it ends. The file says which edit of the journal the reader shows, once it is open.
 //! `docs/internals/readers.md` says what a writer keeps for it.
 //!
-//! The name of a reader stays the same from the first byte that it reads to its end. So a listing
-//! has it: what a listing shows of a name that is changed meanwhile is not known.
+//! The name of a reader changes at most once: a writer that goes on without it renames its file.
+//! Only that writer lists the names, one listing at a time, and renames none while it reads the
+//! names. So each listing has each reader.
 //!
 //! Thread safety: every method may be called from any thread; `listed` is held over a listing.
 //!
@@ -11,8 +12,8 @@
 //!
 //! 1. A name whose file is not locked is of a reader that ended, or that has read nothing yet.
 //! 2. A reader that a writer went on without never takes what it has read for sound: the reader
-//!    says that it is open, and then looks for the writer's mark. The writer sets the mark, and
-//!    then looks whether the reader is open.
+//!    says that it is open, and then looks for its name. The writer renames the file, and then
+//!    looks whether the reader is open.
 
 use std::fs;
 use std::io;
@@ -29,23 +30,49 @@ use super::real::RealFiles;
 use super::time;
 use crate::sync::locks::Mutex;
 
-/// What names of readers begin with.
+/// What names of readers begin with, and those that a writer went on without.
 const PREFIX: &str = "reader-";
+const LATE: &str = "reader-late-";
 
-/// The file of a reader: the edit that it shows, the same with all bits turned round, and a byte
-/// that is not zero once a writer went on without it.
-const LINE: usize = 17;
+/// The file of a reader: the edit that it shows, the same with all bits turned round, and the
+/// number of its process.
+const LINE: usize = 20;
 
-/// Where the writer's mark is.
-const MARK_AT: u64 = 16;
+/// A writer of another user finds the lock of a reader's file, and reads it.
+const FOR_ALL: u32 = 0o644;
 
 /// A writer waits so long for a reader that is opening.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether a file of this name is a reader's.
 pub fn is_reader_name(name: &str) -> bool {
-    let digits = name.strip_prefix(PREFIX);
-    digits.is_some_and(|d| d.len() == 16 && d.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    ReaderName::of(name).is_some()
+}
+
+/// What the name of a reader says.
+#[derive(Clone, Copy, Debug)]
+struct ReaderName {
+    id: u64,
+    is_late: bool,
+}
+
+impl ReaderName {
+    fn of(name: &str) -> Option<ReaderName> {
+        let late = name.strip_prefix(LATE);
+        let digits = late.or_else(|| name.strip_prefix(PREFIX))?;
+        let is_id = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u64::from_str_radix(digits, 16).ok().filter(|_| is_id)?;
+        Some(ReaderName { id, is_late: late.is_some() })
+    }
+
+    fn path(self, directory: &Path) -> PathBuf {
+        let prefix = if self.is_late { LATE } else { PREFIX };
+        directory.join(format!("{prefix}{:016x}", self.id))
+    }
+
+    fn late(self) -> ReaderName {
+        ReaderName { is_late: true, ..self }
+    }
 }
 
 /// This process as a reader of a database that others may write. It ends when it is dropped, and
@@ -53,7 +80,8 @@ pub fn is_reader_name(name: &str) -> bool {
 #[derive(Debug)]
 pub struct ReaderRegistration {
     files: RealFiles,
-    path: PathBuf,
+    directory: PathBuf,
+    name: ReaderName,
     lock: FileLock,
     fork: ForkGuard,
 }
@@ -69,14 +97,18 @@ impl ReaderRegistration {
         loop {
             let mut id = [0; 16];
             draw_random(&mut id)?;
-            let path = directory.join(format!("{PREFIX}{:016x}", u128::from_le_bytes(id) as u64));
+            let name = ReaderName { id: u128::from_le_bytes(id) as u64, is_late: false };
+            let path = name.path(directory);
             // A writer may have the new file for an instant, and removes it.
             let Some(lock) = FileLock::at(&files, &path, Access::Exclusive)? else { continue };
-            let registration = ReaderRegistration { files, path, lock, fork: ForkGuard::new() };
+            let (directory, fork) = (directory.to_path_buf(), ForkGuard::new());
+            let registration = ReaderRegistration { files, directory, name, lock, fork };
             let file = registration.lock.file();
-            calls::let_others(file)?;
-            // On a full disk it fails here, and not once it is marked.
-            calls::write_all_at(file, &[0; LINE], 0)?;
+            calls::set_permissions(file, FOR_ALL)?;
+            // On a full disk it fails here, before anything is read.
+            let mut line = [0; LINE];
+            line[16..].copy_from_slice(&std::process::id().to_le_bytes());
+            calls::write_all_at(file, &line, 0)?;
             return Ok(registration);
         }
     }
@@ -90,30 +122,27 @@ impl ReaderRegistration {
     pub fn shows(&self, edit: u64) -> io::Result<bool> {
         let line = u128::from(edit) | u128::from(!edit) << 64;
         calls::write_all_at(self.lock.file(), &line.to_le_bytes(), 0)?;
-        let is_there = self.files.leads_to(&self.path, self.lock.file())?;
-        Ok(is_there && !ReaderLine::read(self.lock.file())?.is_given_up)
+        self.files.leads_to(&self.name.path(&self.directory), self.lock.file())
     }
 }
 
 impl Drop for ReaderRegistration {
     fn drop(&mut self) {
         if !self.fork.is_forked() {
+            let remove = |name: ReaderName| self.files.remove(&name.path(&self.directory));
             // One that stays goes with the next look of a writer: it is not locked.
-            self.files.remove(&self.path).unwrap_or(());
+            remove(self.name).or_else(|_| remove(self.name.late())).unwrap_or(());
         }
     }
 }
 
-/// A writer of another user finds the lock of a reader's file, and marks it. The directory says who
-/// comes that far.
-const FOR_ALL: u32 = 0o666;
-
 /// What the file of a reader says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ReaderLine {
     /// The edit that it shows; `None` as long as it is opening.
     shows: Option<u64>,
-    is_given_up: bool,
+    /// The number of its process; 0 where that is not known.
+    process: u32,
 }
 
 impl ReaderLine {
@@ -131,19 +160,25 @@ impl ReaderLine {
     fn of(bytes: [u8; LINE]) -> ReaderLine {
         let words = bytes.as_chunks().0;
         let [edit, turned] = [words[0], words[1]].map(u64::from_le_bytes);
-        ReaderLine { shows: (turned == !edit).then_some(edit), is_given_up: bytes[LINE - 1] != 0 }
+        let [.., a, b, c, d] = bytes;
+        let process = u32::from_le_bytes([a, b, c, d]);
+        ReaderLine { shows: (turned == !edit).then_some(edit), process }
     }
 }
 
 /// A reader, as a writer finds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BesideReader {
-    /// The name of its file.
-    pub name: String,
+    /// What its name ends with.
+    pub id: u64,
+    /// The number of its process, as that has it; 0 where it is not known.
+    pub process: u32,
     /// The edit of the journal that it shows. While it is opening: it will show no earlier one.
     pub shows: u64,
-    /// Whether it is open.
+    /// Whether it is known to be open.
     pub is_open: bool,
+    /// Whether a writer went on without it.
+    is_late: bool,
 }
 
 impl BesideReader {
@@ -154,10 +189,10 @@ impl BesideReader {
     }
 }
 
-/// A reader that is opening, as it was found first.
-#[derive(Clone, Debug)]
+/// A reader that is not known to be open, as it was found first.
+#[derive(Clone, Copy, Debug)]
 struct OpeningReader {
-    name: String,
+    id: u64,
     /// Since when zones wait for it.
     since: Option<Instant>,
     /// It will show no earlier edit.
@@ -201,22 +236,31 @@ impl Readers {
         let Some(real) = self.files.real() else { return Ok(Vec::new()) };
         let mut listed = self.listed.lock();
         let (mut there, mut opening) = (Vec::new(), Vec::new());
-        for name in real.list(&self.directory)?.into_iter().filter(|name| is_reader_name(name)) {
-            let known = listed.opening.iter().find(|reader| reader.name == name).cloned();
-            let mut reader = known.unwrap_or_else(|| OpeningReader {
-                name: name.clone(),
-                since: None,
-                least: listed.journaled,
-            });
-            let is_late =
-                zones_wait && time::since(*reader.since.get_or_insert_with(time::now)) > PATIENCE;
-            let Some(line) = look(real, &self.directory.join(&name), is_late)? else { continue };
-            let (shows, is_open) = (line.shows.unwrap_or(reader.least), line.shows.is_some());
-            if is_open || !line.is_given_up {
-                there.push(BesideReader { name, shows, is_open });
+        let names = real.list(&self.directory)?;
+        for mut name in names.iter().filter_map(|name| ReaderName::of(name)) {
+            let known = listed.opening.iter().find(|reader| reader.id == name.id).copied();
+            let new = OpeningReader { id: name.id, since: None, least: listed.journaled };
+            let mut reader = known.unwrap_or(new);
+            let Some(mut seen) = look(real, &name.path(&self.directory))? else { continue };
+            let waits = zones_wait && !name.is_late && seen.is_opening();
+            if waits && time::since(*reader.since.get_or_insert_with(time::now)) > PATIENCE {
+                // It may have come to its end, or be open by now.
+                go_on_without(real, &self.directory, &mut name)?;
+                seen = seen.again()?;
             }
-            if !is_open {
+            if seen.is_opening() {
                 opening.push(reader);
+            }
+            let ReaderLine { shows, process } = seen.line;
+            // One that was gone on without begins anew, if it is seen not to be open.
+            if shows.is_some() || seen.file.is_none() || !name.is_late {
+                there.push(BesideReader {
+                    id: name.id,
+                    process,
+                    shows: shows.unwrap_or(reader.least),
+                    is_open: shows.is_some(),
+                    is_late: name.is_late,
+                });
             }
         }
         *listed = Listed { opening, journaled: listed.journaled.max(journaled) };
@@ -225,53 +269,65 @@ impl Readers {
 
     /// Whether readers that were opening when this was first asked, with `None`, are so no more:
     /// they read zones. `opening` are those that still are.
-    pub fn have_opened(&self, opening: &mut Option<Vec<String>>) -> bool {
-        let Ok(mut there) = self.list_for(0, true) else { return false };
-        there.retain(|reader| !reader.is_open);
-        let names = there.into_iter().map(|reader| reader.name);
-        let left: Vec<String> = match opening.take() {
-            None => names.collect(),
-            Some(before) => names.filter(|name| before.contains(name)).collect(),
-        };
-        opening.insert(left).is_empty()
+    ///
+    /// # Errors
+    ///
+    /// An I/O error: where it is of the renaming, a reader that is late is waited for.
+    pub fn have_opened(&self, opening: &mut Option<Vec<BesideReader>>) -> io::Result<bool> {
+        let mut there = self.list_for(0, true)?;
+        there.retain(|reader| !reader.is_open && !reader.is_late);
+        if let Some(before) = opening {
+            there.retain(|reader| before.iter().any(|known| known.id == reader.id));
+        }
+        Ok(opening.insert(there).is_empty())
     }
 }
 
-/// What the file at `path` says of a reader; `None` if that has ended. One that is late is gone on
-/// without, as long as it is opening.
-fn look(files: &RealFiles, path: &Path, is_late: bool) -> io::Result<Option<ReaderLine>> {
-    let opened = match files.open_system(path, OpenHow::Write) {
-        // Of another user: it can be seen, and not marked.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            files.open_system(path, OpenHow::Read)
-        }
-        opened => opened,
-    };
-    let file = match opened {
+/// A reader that has not ended, as its file shows it.
+struct Seen {
+    /// `None` where this process may not open it: it may be open.
+    file: Option<fs::File>,
+    line: ReaderLine,
+}
+
+impl Seen {
+    fn is_opening(&self) -> bool {
+        self.line.shows.is_none()
+    }
+
+    /// What its file says now.
+    fn again(self) -> io::Result<Seen> {
+        let line = self.file.as_ref().map(ReaderLine::read).transpose()?;
+        Ok(Seen { line: line.unwrap_or_default(), ..self })
+    }
+}
+
+/// What the file at `path` says of a reader; `None` if that has ended.
+fn look(files: &RealFiles, path: &Path) -> io::Result<Option<Seen>> {
+    let file = match files.open_system(path, OpenHow::Read) {
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {
             return Ok(None);
         }
-        // It was made a moment ago, or a rule of the system keeps it from this process. It may be
-        // open, and cannot be marked: it is waited for.
+        // It was made a moment ago, or a rule of the system keeps it from this process.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            return Ok(Some(ReaderLine { shows: None, is_given_up: false }));
+            return Ok(Some(Seen { file: None, line: ReaderLine::default() }));
         }
         opened => opened?,
     };
-    let again = file.try_clone()?;
-    if let Some(_ended) = FileLock::take(again, Access::Exclusive)? {
+    if let Some(_ended) = FileLock::take(file.try_clone()?, Access::Exclusive)? {
         // A name that stays is looked at again.
         files.remove(path).unwrap_or(());
         return Ok(None);
     }
-    let line = ReaderLine::read(&file)?;
-    if !is_late || line.shows.is_some() || line.is_given_up {
-        return Ok(Some(line));
-    }
-    match calls::write_all_at(&file, &[1], MARK_AT) {
-        Ok(()) => ReaderLine::read(&file).map(Some),
-        // What cannot be marked is waited for.
-        Err(_) => Ok(Some(line)),
+    Seen { file: Some(file), line: ReaderLine::default() }.again().map(Some)
+}
+
+/// Has a reader begin anew, if it is opening yet.
+fn go_on_without(files: &RealFiles, directory: &Path, name: &mut ReaderName) -> io::Result<()> {
+    match files.rename(&name.path(directory), &name.late().path(directory)) {
+        // It has ended.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed.map(|()| *name = name.late()),
     }
 }
 
@@ -292,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_came_and_went_since_is_shown_by_none_that_is_open() {
-        let of = |is_open| BesideReader { name: String::new(), shows: 5, is_open };
+        let of = |is_open| BesideReader { id: 0, process: 0, shows: 5, is_open, is_late: false };
         for (added, removed, open, opening) in
             [(3, 5, false, false), (5, 6, true, true), (6, 9, false, true)]
         {
@@ -304,7 +360,7 @@ mod tests {
     #[test]
     fn a_reader_holds_all_while_it_opens_and_then_what_it_shows() {
         let (directory, files, readers) = world();
-        let look = || (shown(&readers, 0), readers.have_opened(&mut None));
+        let look = || (shown(&readers, 0), readers.have_opened(&mut None).unwrap());
         assert_eq!(look(), (None, true));
         let first = ReaderRegistration::begin(&files, directory.path()).unwrap();
         assert_eq!(look(), (Some(0), false));
@@ -319,42 +375,111 @@ mod tests {
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
+    /// Also after a power cut, which leaves the old name of a late one, or the new one.
     #[test]
     fn the_name_of_a_reader_that_ended_is_removed() {
         let (directory, _, readers) = world();
         let stale = directory.path().join(format!("{PREFIX}0123456789abcdef"));
+        let late = directory.path().join(format!("{LATE}0123456789abcdef"));
         let other = directory.path().join(format!("{PREFIX}of-a-user"));
         std::fs::create_dir(directory.path().join(format!("{PREFIX}0123456789abcdee"))).unwrap();
-        for path in [&stale, &other] {
+        for path in [&stale, &late, &other] {
             std::fs::write(path, "").unwrap();
         }
         assert_eq!(readers.list(0).unwrap(), []);
-        assert!(!stale.exists() && other.exists());
+        assert!(!stale.exists() && !late.exists() && other.exists());
+    }
+
+    /// Has all wait for longer than a writer does.
+    fn wait_long(readers: &Readers) {
+        let since = time::now().checked_sub(2 * PATIENCE).unwrap();
+        let mut listed = readers.listed.lock();
+        listed.opening.iter_mut().for_each(|reader| reader.since = Some(since));
     }
 
     #[test]
     fn a_writer_goes_on_without_a_reader_that_opens_too_long() {
         let (directory, files, readers) = world();
         let late = ReaderRegistration::begin(&files, directory.path()).unwrap();
-        let len = late.lock.file().metadata().unwrap().len();
-        assert_eq!(len, LINE as u64, "a full disk does not keep the mark from it");
-        assert!(!readers.have_opened(&mut None));
-        let long_ago = || {
-            let since = time::now().checked_sub(2 * PATIENCE).unwrap();
-            let mut listed = readers.listed.lock();
-            listed.opening.iter_mut().for_each(|reader| reader.since = Some(since));
-        };
-        long_ago();
-        assert!(readers.have_opened(&mut None));
+        assert_eq!(late.lock.file().metadata().unwrap().len(), LINE as u64, "it needs no more");
+        assert!(!readers.have_opened(&mut None).unwrap());
+        wait_long(&readers);
+        assert!(readers.have_opened(&mut None).unwrap());
+        assert!(late.name.late().path(directory.path()).exists());
+        assert_eq!(readers.list(0).unwrap(), [], "it shows nothing");
         assert!(!late.shows(3).unwrap(), "it begins anew");
         // What it shows is kept until it is gone: it may not have looked.
         assert_eq!(shown(&readers, 0), Some(3));
         let fast = ReaderRegistration::begin(&files, directory.path()).unwrap();
         assert_eq!(shown(&readers, 0), Some(0));
         assert!(fast.shows(4).unwrap());
-        long_ago();
+        wait_long(&readers);
         assert_eq!(shown(&readers, 0), Some(3));
         assert!(fast.shows(6).unwrap(), "one that is open is never late");
+        drop((late, fast));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    /// Bug: a writer waited for ever for a late reader whose file it could not mark, on a full disk
+    /// that copies on write or of an owner that it does not know; and all users could write what
+    /// it trusts. Cause: the mark was a byte in the file. Fix: the file is renamed.
+    #[test]
+    fn nobody_else_writes_the_file_of_a_reader() {
+        use std::os::unix::fs::PermissionsExt;
+        let (directory, files, readers) = world();
+        let late = ReaderRegistration::begin(&files, directory.path()).unwrap();
+        let path = late.name.path(directory.path());
+        let path_late = late.name.late().path(directory.path());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, FOR_ALL);
+        let before = fs::read(&path).unwrap();
+        assert!(!readers.have_opened(&mut None).unwrap());
+        wait_long(&readers);
+        assert!(readers.have_opened(&mut None).unwrap());
+        assert_eq!(fs::read(&path_late).unwrap(), before, "a full disk does not matter");
+    }
+
+    /// What it may show stays, since nobody knows whether it is open. Zones go: it reads none, or
+    /// it finds that its name has changed.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_reader_whose_file_cannot_be_opened_keeps_space_and_no_zones() {
+        use std::os::unix::fs::PermissionsExt;
+        let (directory, files, readers) = world();
+        let reader = ReaderRegistration::begin(&files, directory.path()).unwrap();
+        reader.lock.file().set_permissions(fs::Permissions::from_mode(0o0)).unwrap();
+        let without_rights = || {
+            let none = rustix::thread::CapabilitySet::empty();
+            let sets = rustix::thread::CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            let mut opening = None;
+            assert!(!readers.have_opened(&mut opening).unwrap());
+            readers.list(8).unwrap();
+            wait_long(&readers);
+            assert!(readers.have_opened(&mut opening).unwrap());
+            assert!(readers.have_opened(&mut None).unwrap());
+            assert_eq!(shown(&readers, 9), Some(0), "the bound stays");
+        };
+        std::thread::scope(|scope| scope.spawn(without_rights).join().unwrap());
+        assert!(!reader.shows(3).unwrap(), "it begins anew");
+    }
+
+    #[test]
+    fn a_reader_that_cannot_be_renamed_is_waited_for() {
+        let (directory, files, readers) = world();
+        let late = ReaderRegistration::begin(&files, directory.path()).unwrap();
+        let in_its_place = late.name.late().path(directory.path());
+        fs::create_dir(&in_its_place).unwrap();
+        fs::write(in_its_place.join("file"), "").unwrap();
+        assert!(!readers.have_opened(&mut None).unwrap());
+        wait_long(&readers);
+        readers.have_opened(&mut None).unwrap_err();
+        fs::remove_dir_all(&in_its_place).unwrap();
+        assert!(readers.have_opened(&mut None).unwrap());
+        assert!(!late.shows(3).unwrap());
     }
 
     /// Bug: beside any writer no opening of more than ten seconds succeeded. Cause: each sample of
@@ -379,13 +504,13 @@ mod tests {
         let (directory, files, readers) = world();
         let first = ReaderRegistration::begin(&files, directory.path()).unwrap();
         let mut opening = None;
-        assert!(!readers.have_opened(&mut opening));
+        assert!(!readers.have_opened(&mut opening).unwrap());
         assert_eq!(shown(&readers, 4), Some(0));
         let second = ReaderRegistration::begin(&files, directory.path()).unwrap();
-        assert!(!readers.have_opened(&mut opening), "the first one still is");
+        assert!(!readers.have_opened(&mut opening).unwrap(), "the first one still is");
         assert!(first.shows(6).unwrap());
-        assert!(readers.have_opened(&mut opening));
-        assert!(!readers.have_opened(&mut None));
+        assert!(readers.have_opened(&mut opening).unwrap());
+        assert!(!readers.have_opened(&mut None).unwrap());
         assert_eq!(shown(&readers, 9), Some(4), "the second one reads what there was by then");
         let third = ReaderRegistration::begin(&files, directory.path()).unwrap();
         assert!(second.shows(8).unwrap());
@@ -402,7 +527,8 @@ mod tests {
         let mut whole = [0; LINE];
         whole[..8].copy_from_slice(&edit.to_le_bytes());
         whole[8..16].copy_from_slice(&(!edit).to_le_bytes());
-        assert_eq!(ReaderLine::of(whole), ReaderLine { shows: Some(edit), is_given_up: false });
+        whole[16] = 7;
+        assert_eq!(ReaderLine::of(whole), ReaderLine { shows: Some(edit), process: 7 });
         for len in 0..16 {
             let mut torn = [0; LINE];
             torn[..len].copy_from_slice(&whole[..len]);

@@ -147,7 +147,7 @@ pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     if !engine.shared.read_only {
         engine.ctx.sync_floor()?;
     }
-    if engine.opened.beside_writer {
+    if engine.is_beside {
         // The opening has checked the region as it read it, row tables as well, and the writer has
         // changed it since.
         report.checked += engine.opened.records_read;

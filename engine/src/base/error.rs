@@ -352,6 +352,12 @@ impl Error {
         self.0.kind == ErrorKind::Full || self.0.signal == Signal::Shortage
     }
 
+    /// The same, whose cause may pass: what is due waits for no more than another look.
+    pub(crate) fn into_passing(mut self) -> Error {
+        self.0.signal = Signal::Shortage;
+        self
+    }
+
     pub(crate) fn is_truncated(&self) -> bool {
         self.0.signal == Signal::Truncated
     }

@@ -212,6 +212,8 @@ events! {
         reason: &'static str,
         /// Nanoseconds that writers wait for each KiB; 0 where they wait for space.
         delay_ns_per_kib: u64,
+        /// The number of the process for which zones wait, where it opens the database to read.
+        reader: Option<u32>,
     }
 
     /// Writers go on: no write is slowed down any more, and none waits for space.

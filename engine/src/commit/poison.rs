@@ -3,9 +3,13 @@
 //!
 //! Thread safety: any thread may poison, once counts; checking is one load.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::Events;
 use crate::os::sync::shared::OnceLock;
+use crate::os::{Files, say_stopped};
 
 /// The database stopped. What that means for a call is up to the call: before its commit has a
 /// ticket nothing was done ([`Poison::unavailable`]), from there on the outcome is unknown
@@ -18,12 +22,14 @@ pub(super) struct Stopped;
 pub(crate) struct Poison {
     cause: OnceLock<(ErrorKind, String)>,
     events: Events,
+    /// The directory that this process has locked: its lock file tells others.
+    locked: Option<(Arc<dyn Files>, PathBuf)>,
 }
 
 impl Poison {
     /// Of a database that has not stopped.
-    pub(crate) fn new(events: &Events) -> Poison {
-        Poison { cause: OnceLock::new(), events: events.clone() }
+    pub(crate) fn new(events: &Events, locked: Option<(Arc<dyn Files>, PathBuf)>) -> Poison {
+        Poison { cause: OnceLock::new(), events: events.clone(), locked }
     }
 
     /// Where it tells that the database stopped.
@@ -37,6 +43,7 @@ impl Poison {
         let is_fenced = cause.kind() == ErrorKind::Fenced;
         let kind = if is_fenced { ErrorKind::Fenced } else { ErrorKind::Unavailable };
         if self.cause.set((kind, cause.to_string())).is_ok() {
+            self.tell_others();
             self.events.failure(cause, true);
         }
     }
@@ -45,7 +52,16 @@ impl Poison {
     pub(crate) fn set_because(&self, cause: String) {
         // A second failure is a consequence of the first, or as good as one.
         if self.cause.set((ErrorKind::Unavailable, cause)).is_ok() {
+            self.tell_others();
             self.events.stopped_because(self.cause());
+        }
+    }
+
+    /// A reader that cannot be told, since nothing can be written there, cannot begin there either.
+    fn tell_others(&self) {
+        let locked = self.locked.as_ref().and_then(|(files, path)| Some((files.real()?, path)));
+        if let Some((files, path)) = locked {
+            say_stopped(files, path).unwrap_or(());
         }
     }
 

@@ -206,7 +206,7 @@ impl Database {
     /// ```
     pub fn refresh(&self) -> Result<Database> {
         self.inner.shared.check_open()?;
-        if !self.inner.opened.beside_writer {
+        if !self.inner.is_beside {
             return Ok(self.clone());
         }
         let inner = open::open_again(&self.inner)?;

@@ -82,6 +82,8 @@ pub(crate) struct Engine {
     /// What was wrong with the one that the opening found, or why there is none.
     pub(crate) index_note: Option<String>,
     pub(crate) opened: OpenStats,
+    /// Whether another process may write meanwhile: this one has a registration, and no lock.
+    pub(crate) is_beside: bool,
     /// The last commit that the opening found.
     pub(crate) recovered: Lsn,
     /// Ships commits, where the database is shared.

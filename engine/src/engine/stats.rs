@@ -271,7 +271,7 @@ pub struct LevelStats {
 }
 
 /// Extent files.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DiskStats {
@@ -301,6 +301,8 @@ pub struct DiskStats {
     pub index_memory: u64,
     /// Openings that read beside this one, which writes: one for each moment that is shown.
     pub readers: u64,
+    /// The numbers of their processes, as these have them; 0 of one whose file cannot be opened.
+    pub reader_processes: Vec<u32>,
     /// Bytes of extents of records that only these need.
     pub kept_bytes: u64,
 }
@@ -530,6 +532,7 @@ fn levels(version: &Version) -> Vec<LevelStats> {
 fn disk(engine: &Engine) -> DiskStats {
     let store = engine.set.store();
     let space = store.space();
+    let readers = store.readers_beside(0).unwrap_or_default();
     DiskStats {
         files: space.files,
         file_bytes: space.file_bytes,
@@ -542,7 +545,8 @@ fn disk(engine: &Engine) -> DiskStats {
         direct_io: store.is_direct(),
         syncs: store.syncs(),
         index_memory: store.memory().parts.bytes(),
-        readers: store.readers_beside(0).map_or(0, |there| there.len() as u64),
+        readers: readers.len() as u64,
+        reader_processes: readers.iter().map(|reader| reader.process).collect(),
         kept_bytes: engine.set.kept_bytes(),
     }
 }

@@ -20,15 +20,15 @@ use std::time::Duration;
 use super::context::{Batch, JobContext, Outcome};
 use super::ops::{are_worth_it, zones_are_dead};
 use super::table_index::Has;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Kind;
 use crate::commit::{Group, OneGroup, payloads_of};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
-use crate::os::HashMap;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
+use crate::os::{BesideReader, HashMap};
 use crate::pm::alloc::Frees;
 
 /// Links a standby zone to a stream that has none. Where the region is full, drains make space.
@@ -55,7 +55,7 @@ struct Pending {
     /// Set once no reader from before is left.
     readers_left: Arc<AtomicBool>,
     /// Readers beside this process that were opening then, and still are.
-    opening: Option<Vec<String>>,
+    opening: Option<Vec<BesideReader>>,
 }
 
 /// The job.
@@ -65,18 +65,20 @@ pub(crate) struct ReleaseZones {
 }
 
 impl ReleaseZones {
-    /// For how long zones that wait for readers are left alone, if some do.
-    pub(crate) fn pause(&self) -> Option<Duration> {
+    /// For how long zones and pages that wait for readers are left alone, if some do.
+    pub(crate) fn pause(&self, ctx: &JobContext) -> Option<Duration> {
         let pending = self.pending.lock();
-        pending.as_ref().map(|waiting| match waiting.readers_left.load(Ordering::Acquire) {
+        let pause = pending.as_ref().map(|it| match it.readers_left.load(Ordering::Acquire) {
             false => READERS_LEAVE,
             true => READERS_OPEN,
-        })
+        });
+        pause.or_else(|| (!ctx.shared.pages.give_kept()).then_some(READERS_OPEN))
     }
 
     /// Releases the zones that wait for readers no more, or else has dead zones wait for them.
     pub(crate) fn step(&self, batch: Batch, ctx: &JobContext) -> Result<Outcome> {
         ctx.transactions.prepared.release(&ctx.shared);
+        ctx.shared.pages.give_kept();
         let mut pending = self.pending.lock();
         if pending.is_none() {
             let zones = releasable(ctx, batch)?;
@@ -97,12 +99,17 @@ impl ReleaseZones {
         drop(pending);
         let Pending { zones, opening, .. } = &mut waiting;
         debug_assert!(zones_are_dead(ctx, zones), "a zone is released when no record counts");
-        let may_go = || ctx.set.store().readers().have_opened(opening);
+        let (store, mut failed) = (ctx.set.store(), None);
+        let place = store.directory().path();
+        let fails = |e| failed = Some(Error::io("look for readers in", place, e));
+        let may_go = || store.readers().have_opened(opening).map_err(fails).unwrap_or(false);
         let released = ctx.shared.committer.release(zones, may_go)?;
+        let reader = opening.iter().flatten().next().filter(|_| released == 0);
+        ctx.shared.pace.wait_for_reader(reader.map(|reader| reader.process));
         if released == 0 {
             // They wait for a reader beside this process.
             *self.pending.lock() = Some(waiting);
-            return Ok(Outcome::NOTHING);
+            return failed.map_or(Ok(Outcome::NOTHING), |e| Err(e.into_passing()));
         }
         ctx.transactions.prepared.released(&ctx.shared.zones, zones);
         ctx.metrics.zones_released.add(released as u64);

@@ -41,7 +41,7 @@ use super::zeros::zero_in_pieces;
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::memory::Gauge;
 use crate::base::options::Failpoint;
-use crate::os::sync::atomic::{Ordering, at_once};
+use crate::os::sync::atomic::{AtomicBool, Ordering, at_once};
 use crate::os::sync::locks::Mutex;
 use crate::os::{File, Unread, read_past};
 
@@ -71,6 +71,8 @@ pub(crate) struct Region {
     /// Held while several shared words are stored as one, and while their page is copied
     /// (invariant 2).
     words: Mutex<()>,
+    /// Whether nothing more is read of the media.
+    has_left: AtomicBool,
     /// What could not be read so far, where that is no error.
     unread: Option<Mutex<Vec<Unread>>>,
     #[cfg(any(test, feature = "testing"))]
@@ -139,6 +141,7 @@ impl Region {
             indexes: Arc::default(),
             io: Mutex::new(()),
             words: Mutex::new(()),
+            has_left: AtomicBool::new(false),
             unread: None,
             #[cfg(any(test, feature = "testing"))]
             failpoint: None,
@@ -239,8 +242,17 @@ impl Region {
         &self.counts
     }
 
+    /// From now on the image is what there is, and nothing more is read of the media: another
+    /// process may write there.
+    pub(crate) fn leave_media(&self) {
+        self.has_left.store(true, Ordering::Release);
+    }
+
     /// Reads a range of the media into the image, at open, before it is published (invariant 1).
     pub(crate) fn load(&self, span: Span) -> Result<()> {
+        if self.has_left.load(Ordering::Acquire) {
+            return Ok(());
+        }
         match &self.media {
             Media::File(file) => {
                 let read = |image: &mut [u8]| self.read(file, span.at, image);

@@ -104,7 +104,8 @@ impl Scheduler {
     /// How long the background waits when it found nothing to do.
     fn rest_for(&self) -> Duration {
         let has_deferred = self.ctx.shared.deferred.load(Ordering::Relaxed) > 0;
-        if has_deferred { READERS_LEAVE } else { self.jobs.release_zones.pause().unwrap_or(IDLE) }
+        let waits_for_readers = || self.jobs.release_zones.pause(&self.ctx);
+        if has_deferred { READERS_LEAVE } else { waits_for_readers().unwrap_or(IDLE) }
     }
 
     /// The body of worker `n`, counted from 1. It rests while there are fewer threads than that, or

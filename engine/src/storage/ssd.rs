@@ -77,7 +77,7 @@ pub(crate) struct ExtentStore {
     gate: Arc<Gate>,
     directory: Directory,
     /// Readers beside this process, if it writes.
-    readers: Readers,
+    readers: Arc<Readers>,
     read_only: bool,
     handles: RwLock<BTreeMap<u32, Arc<ExtentFile>>>,
     allocation: Mutex<Allocation>,
@@ -155,7 +155,7 @@ impl ExtentStore {
         if !read_only {
             let there = store.readers.list(0);
             let there = there.map_err(|e| Error::io("look for readers in", directory, e))?;
-            store.allocation.lock().shown_to = there.into_iter().map(|it| it.name).collect();
+            store.allocation.lock().shown_to = there.into_iter().map(|it| it.id).collect();
         }
         Ok(Arc::new(store))
     }
@@ -167,7 +167,7 @@ impl ExtentStore {
 
     fn without_files(files: Arc<dyn Files>, directory: &Path, read_only: bool) -> ExtentStore {
         ExtentStore {
-            readers: Readers::new(Arc::clone(&files), directory),
+            readers: Arc::new(Readers::new(Arc::clone(&files), directory)),
             files,
             gate: Arc::default(),
             directory: Directory::at(directory),
@@ -312,7 +312,7 @@ impl ExtentStore {
     }
 
     /// Readers beside this process.
-    pub(crate) fn readers(&self) -> &Readers {
+    pub(crate) fn readers(&self) -> &Arc<Readers> {
         &self.readers
     }
 
@@ -325,7 +325,7 @@ impl ExtentStore {
     fn may_use_found(&self, allocation: &mut Allocation) -> bool {
         if !allocation.shown_to.is_empty() {
             let Ok(there) = self.readers.list(0) else { return false };
-            allocation.shown_to.retain(|name| there.iter().any(|reader| reader.name == *name));
+            allocation.shown_to.retain(|id| there.iter().any(|reader| reader.id == *id));
         }
         allocation.shown_to.is_empty()
     }

@@ -31,6 +31,9 @@ const BEHIND: Duration = Duration::from_millis(1);
 /// Why writers wait that find no zone.
 const FULL: &str = "the region is full, and drains go on";
 
+/// Why they wait where a reader keeps zones.
+const FOR_READER: &str = "the region is full, and another process opens the database to read";
+
 /// How long a writer waits for a zone before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,6 +64,8 @@ struct State {
     is_closed: bool,
     /// Why writers are slowed down.
     reason: &'static str,
+    /// The process of a reader that opens the database, for which zones wait.
+    reader: Option<u32>,
     /// What is told of the waits, until they are over.
     stall: Option<Stall>,
 }
@@ -114,15 +119,30 @@ impl Pace {
         if !self.events.is_on() {
             return;
         }
+        let reader = state.reader.filter(|_| reason == FULL);
+        let reason = if reader.is_some() { FOR_READER } else { reason };
         let (began, waited) = (time::now(), self.waited());
         let none = || Stall { reason: "", began, waited, bytes: 0, is_fresh: true };
         let stall = state.stall.get_or_insert_with(none);
         stall.bytes += bytes;
         stall.is_fresh = true;
-        if ![reason, FULL].contains(&stall.reason) {
+        let is_full = [FULL, FOR_READER].contains(&stall.reason) && reason != FOR_READER;
+        if stall.reason != reason && !is_full {
             stall.reason = reason;
             let delay_ns_per_kib = delay;
-            let begin = || StallBeginInfo { reason, delay_ns_per_kib, ..<_>::default() };
+            let begin = || StallBeginInfo { reason, delay_ns_per_kib, reader, ..<_>::default() };
+            self.events.send(begin);
+        }
+    }
+
+    /// Zones wait for this reader, or for none.
+    pub(crate) fn wait_for_reader(&self, reader: Option<u32>) {
+        let mut state = self.state.lock();
+        state.reader = reader;
+        let State { stall: Some(stall), .. } = &mut *state else { return };
+        if reader.is_some() && stall.reason == FULL {
+            stall.reason = FOR_READER;
+            let begin = || StallBeginInfo { reason: FOR_READER, reader, ..<_>::default() };
             self.events.send(begin);
         }
     }
@@ -258,7 +278,10 @@ impl Pace {
         if state.rounds == rounds {
             return Err(match until < patience {
                 true => late("the region is full, and drains have made no space yet"),
-                false => full("the drain has made no space for a minute"),
+                false => full(&match state.reader {
+                    Some(id) => format!("process {id} opens the database to read, and keeps zones"),
+                    None => "the drain has made no space for a minute".to_string(),
+                }),
             });
         }
         match &state.stuck {

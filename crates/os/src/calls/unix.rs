@@ -179,9 +179,9 @@ pub(crate) fn unlock(file: &File) -> io::Result<()> {
     file.unlock()
 }
 
-/// Gives all users the right to read and write a file. The umask does not count.
-pub(crate) fn let_others(file: &File) -> io::Result<()> {
-    Ok(rustix::fs::fchmod(file, Mode::from_bits_truncate(0o666))?)
+/// Gives a file these permissions. The umask does not count.
+pub(crate) fn set_permissions(file: &File, permissions: u32) -> io::Result<()> {
+    Ok(rustix::fs::fchmod(file, Mode::from_bits_truncate(permissions as _))?)
 }
 
 /// Free bytes of a writable directory.

@@ -245,8 +245,8 @@ pub(crate) fn try_lock(file: &File, is_exclusive: bool) -> io::Result<bool> {
     }
 }
 
-/// Lets all users read and write a file: its directory says who may.
-pub(crate) fn let_others(_file: &File) -> io::Result<()> {
+/// Gives a file these permissions: its directory says who may.
+pub(crate) fn set_permissions(_file: &File, _permissions: u32) -> io::Result<()> {
     Ok(())
 }
 

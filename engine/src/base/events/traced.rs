@@ -18,7 +18,7 @@ macro_rules! fields {
     };
 }
 
-fields!(bool, u8, u64, f64, &'static str, String, Option<String>);
+fields!(bool, u8, u64, f64, &'static str, String, Option<String>, Option<u32>);
 
 impl Field for Option<ErrorKind> {
     fn value(&self) -> impl Value {

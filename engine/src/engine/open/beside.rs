@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use super::create::CLAIMS_FILE;
 use super::own_records::unknown_runs;
-use super::presence::{self, NODE, Presence, has_file, real_path};
+use super::presence::{self, NODE, Presence, has_file, locks, real_path};
 use super::{Engine, Instance, Opening, files_of, media, with_events};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Mode, Options};
 use crate::commit::Recovered;
-use crate::os::{DirectoryLock, Files, OpenHow, ReaderRegistration, RealFiles, time};
+use crate::os::{DirectoryLock, Files, OpenHow, ReaderRegistration, has_stopped, time};
 use crate::pm::{Region, Superblock};
 use crate::version::VersionSet;
 
@@ -35,12 +35,33 @@ pub(super) fn open(
 }
 
 /// Opens it once more for a reader beside a writer, in the directory that this has open. Unlike a
-/// first opening it never takes the lock of the directory: the next writer would be refused.
+/// first opening it never takes the lock of the directory: a writer that begins would be refused.
 pub(crate) fn open_again(engine: &Engine) -> Result<Arc<Instance>> {
     let (path, files) = (&*engine.path, engine.set.store().files());
     let message = format!("another process may have {} open; close it there first", path.display());
     let busy = Error::new(ErrorKind::Busy, message);
     open_in(files, (path, &engine.options), &busy, time::now())
+}
+
+/// A registration in place of the lock of an opening beside no writer: from here on one may begin,
+/// which keeps what this reader shows. Where there can be none, the lock stays. So it does where
+/// the region is elsewhere, since a writer in a copy of the directory looks for readers there; and
+/// where it is mapped memory that a writer shares.
+pub(super) fn in_place_of(lock: DirectoryLock, engine: &mut Engine) -> DirectoryLock {
+    let files = Arc::clone(engine.set.store().files());
+    let options = &engine.options;
+    let may_leave = !engine.shared.region.is_mapped() && options.pm_path.is_none();
+    let real = files.real().filter(|_| locks(options) && may_leave);
+    let (Some(real), Ok(None)) = (real, refusal(&files, &engine.path, options)) else {
+        return lock;
+    };
+    let Ok(registration) = ReaderRegistration::begin(real, &engine.path) else { return lock };
+    if !registration.shows(engine.set.floor().number).unwrap_or(false) {
+        return lock;
+    }
+    engine.shared.region.leave_media();
+    engine.is_beside = true;
+    DirectoryLock::other(registration)
 }
 
 fn open_in(
@@ -64,7 +85,8 @@ fn open_in(
             Ok(registration) => registration,
             Err(e) => return refused(&format!("a reader makes a file there, and {e}")),
         };
-        let options = &with_events(options);
+        // A region in mapped memory is a file too: its bytes as they are now are copied.
+        let options = &Options { mode: Mode::File, ..with_events(options) };
         let (files, beside) = (Arc::clone(files), Some(&registration));
         let opened = Opening { files, path, options, read_only: true, beside }.run(started);
         match opened {
@@ -90,7 +112,6 @@ fn in_doubt(error: Error) -> Error {
 
 /// Why a database cannot be read beside a process that writes to it.
 fn refusal(files: &Arc<dyn Files>, path: &Path, options: &Options) -> Result<Option<&'static str>> {
-    let is_link = |real: &RealFiles| real.read_link(&media::path(path, options)).is_ok();
     let is_shared = || -> Result<bool> {
         let node = real_path(&**files, path).parent().map(|of| of.join(NODE));
         let is_of_node = node.map_or(Ok(false), |node| has_file(&**files, &node))?;
@@ -99,9 +120,6 @@ fn refusal(files: &Arc<dyn Files>, path: &Path, options: &Options) -> Result<Opt
     };
     Ok(match files.real() {
         None => Some("its files are in memory"),
-        Some(real) if !matches!(options.mode, Mode::File) || is_link(real) => {
-            Some("its region is mapped memory, which is so in the modes dax and emulated")
-        }
         _ if is_shared()? => Some("it has an object store, or is of a shared database"),
         _ if presence::look(files, path, options)? != Presence::Database => {
             Some("it is not whole yet")
@@ -131,12 +149,25 @@ impl Opening<'_> {
         let file = self.files.open(path, OpenHow::TO_SYNC);
         file.and_then(|file| file.sync()).map_err(|e| Error::io("sync", path, e))?;
         set.sync_found()?;
+        // Behind the syncs: they tell nothing of an earlier one that failed.
+        let has_stopped = self.files.real().map(|files| has_stopped(files, self.path));
+        if has_stopped.transpose().map_err(|e| Error::io("read LOCK in", self.path, e))?
+            == Some(true)
+        {
+            let message = format!(
+                "the process that has {} open stopped after a failure, and what it wrote may be \
+                 on no device; close it there first, and open it again",
+                self.path.display()
+            );
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
         let now = media::peek(&self.files, path, self.options)?;
         let is_same =
             now.is_some_and(|now| now.incarnations.current == superblock.incarnations.current);
         let shows = registration.shows(set.floor().number);
         let counts = shows.map_err(|e| Error::io("register as a reader in", self.path, e))?;
         if is_same && counts {
+            region.leave_media();
             return Ok(());
         }
         let message = format!(

@@ -44,6 +44,7 @@ use crate::commit::{
     Accepted, Committer, Evidence, Gidx, JournalMark, Passed, Poison, Recovered, Start, recover,
 };
 use crate::jobs::{self, JobContext, memory};
+use crate::level0::verify_row;
 use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Runner, SnapshotRegistry, Watermark};
@@ -153,7 +154,7 @@ pub struct OpenStats {
     pub groups_accepted: u64,
     /// Edits of the journal that were replayed, its checkpoint included.
     pub journal_edits: u64,
-    /// Whether another process may write meanwhile: all that is read is as of the opening, at the
+    /// Whether another process had it open to write. All that is read is as of the opening, at the
     /// commit `commit.visible`.
     pub beside_writer: bool,
 }
@@ -180,7 +181,9 @@ impl LockedDatabase {
         let (files, read_only) = (self.files, how == OpenHow::ReadOnly);
         let options = &with_events(options);
         let opening = Opening { files, path, options, read_only, beside: None };
-        Instance::start(opening.run(started)?, self.lock)
+        let mut engine = opening.run(started)?;
+        let lock = if read_only { beside::in_place_of(self.lock, &mut engine) } else { self.lock };
+        Instance::start(engine, lock)
     }
 }
 
@@ -225,6 +228,12 @@ impl Opening<'_> {
             ..fixed.evidence((&scans, &gidx), set.durable())
         })?;
         if let Some(beside) = self.beside {
+            // The writer keeps their pages until the number is in the registration.
+            for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
+                for row in &version.rows {
+                    verify_row(&fixed.region, version.table, row, &version.drained)?;
+                }
+            }
             self.settle(beside, (&fixed.region, &words.superblock), &set, &mut recovered)?;
         }
         let Loaded { region, mut superblock, mut floor, .. } = fixed;
@@ -252,7 +261,6 @@ impl Opening<'_> {
         let start = Start { last, incarnation, floor, streams, gidx, cleaner, feeds };
         let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
         engine.index_note = index_note;
-        engine.opened.beside_writer = self.beside.is_some();
         engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
         engine.recovered = recovered.last;
         engine.opened.groups_accepted = recovered.above_floor;
@@ -283,7 +291,8 @@ impl Opening<'_> {
         if !self.read_only {
             let dead = engine.shared.zones.dead(engine.ctx.sync_floor()?);
             let dead = engine.shared.committer.releasable(dead);
-            let may_go = || engine.set.store().readers().have_opened(&mut None);
+            // Where that cannot be said, the background looks again, and tells.
+            let may_go = || engine.set.store().readers().have_opened(&mut None).unwrap_or(false);
             if engine.shared.committer.release(&dead, may_go)? > 0 {
                 engine.transactions.prepared.released(&engine.shared.zones, &dead);
             }
@@ -371,6 +380,12 @@ impl Opening<'_> {
         LockManager::with_observer(most, observer, &self.options.events)
     }
 
+    /// What stops the database. Where this process writes, its lock file tells others.
+    fn poison(&self) -> Arc<Poison> {
+        let locked = || (Arc::clone(&self.files), self.path.to_path_buf());
+        Arc::new(Poison::new(&self.options.events, (!self.read_only).then(locked)))
+    }
+
     /// The engine, with nothing indexed yet.
     pub(super) fn engine(
         &self,
@@ -380,7 +395,7 @@ impl Opening<'_> {
         start: Start,
     ) -> Engine {
         let (set, zones, events) = (Arc::new(set), Arc::new(zones), self.options.events.clone());
-        let poison = Arc::new(Poison::new(&events));
+        let poison = self.poison();
         let visible = Arc::new(Watermark::new(start.last));
         let (of_region, of_zones) = (Arc::clone(&region), Arc::clone(&zones));
         let (seen, stopped) = (Arc::clone(&visible), Arc::clone(&poison));
@@ -389,8 +404,8 @@ impl Opening<'_> {
         clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
         let secondary_cache = secondary_cache(&region, &zones, self.read_only);
         let below = secondary_cache.clone().map(|cache| cache as Arc<dyn Below>);
-        let queue = Arc::default();
-        let pages = Arc::new(PagePool::new(Arc::clone(&region), Arc::clone(&zones), &queue));
+        let (queue, readers) = (Arc::default(), set.store().readers());
+        let pages = PagePool::new(Arc::clone(&region), Arc::clone(&zones), (&queue, readers));
         let shared = Shared {
             set: Arc::clone(&set),
             gate: Arc::clone(set.store().gate()),
@@ -398,7 +413,7 @@ impl Opening<'_> {
             ended_runs: Mutex::default(),
             region,
             zones,
-            pages,
+            pages: Arc::new(pages),
             committer,
             snapshots: SnapshotRegistry::with_clock(visible, Arc::clone(&clock)),
             clock,
@@ -433,7 +448,8 @@ impl Opening<'_> {
             ctx,
             forest,
             index_note: None,
-            opened: OpenStats::default(),
+            opened: OpenStats { beside_writer: self.beside.is_some(), ..<_>::default() },
+            is_beside: self.beside.is_some(),
             recovered: 0,
             shipper: OnceLock::new(),
             secondary_cache,

@@ -474,7 +474,7 @@ pub(crate) fn lock(
 }
 
 /// Whether a test has planted that there are no locks.
-fn locks(options: &Options) -> bool {
+pub(super) fn locks(options: &Options) -> bool {
     !options.has(Failpoint::SkipLock)
 }
 

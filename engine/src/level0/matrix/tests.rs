@@ -41,7 +41,7 @@ impl World {
         Arc::get_mut(&mut region).unwrap().set_failpoint(bug);
         region.persist(ZonePool::format(&region, GEOMETRY)).unwrap();
         let zones = Arc::new(ZonePool::open(&region, GEOMETRY).unwrap().0);
-        let pages = Arc::new(PagePool::new(region, Arc::clone(&zones), &Arc::default()));
+        let pages = Arc::new(PagePool::alone(region, Arc::clone(&zones)));
         let matrix = RowTables::new(pages, Level0Container::Matrix);
         World { zones, matrix, model: Model::new(), seed: 7, seq: 0, keys: 200 }
     }

@@ -21,6 +21,7 @@ use super::ZonePool;
 use crate::base::error::{Error, Mismatch, Result};
 use crate::mvcc::DeferQueue;
 use crate::os::sync::locks::Mutex;
+use crate::os::{BesideReader, Readers};
 use crate::pm::{Geometry, PAGE, Region};
 
 /// Pages in a row: the number of the first, which is its offset in the region divided by the
@@ -38,7 +39,21 @@ pub(crate) struct PagePool {
     zones: Arc<ZonePool>,
     /// Of the database: what waits for readers.
     queue: Arc<DeferQueue>,
+    /// Beside this process.
+    readers: Arc<Readers>,
+    kept: Mutex<KeptPages>,
     free: Mutex<FreePages>,
+}
+
+/// Pages that were given back while readers beside this process were opening: these read the row
+/// tables of the journal that they have read.
+#[derive(Debug, Default)]
+struct KeptPages {
+    pages: Vec<PageRange>,
+    /// Readers that were opening when it was first looked for them, and still are.
+    opening: Option<Vec<BesideReader>>,
+    /// Given back since then.
+    later: Vec<PageRange>,
 }
 
 #[derive(Debug, Default)]
@@ -99,9 +114,24 @@ impl PagePool {
     pub(crate) fn new(
         region: Arc<Region>,
         zones: Arc<ZonePool>,
-        queue: &Arc<DeferQueue>,
+        (queue, readers): (&Arc<DeferQueue>, &Arc<Readers>),
     ) -> PagePool {
-        PagePool { region, zones, queue: Arc::clone(queue), free: Mutex::default() }
+        PagePool {
+            region,
+            zones,
+            queue: Arc::clone(queue),
+            readers: Arc::clone(readers),
+            kept: Mutex::default(),
+            free: Mutex::default(),
+        }
+    }
+
+    /// One of a process that has no others beside it.
+    #[cfg(test)]
+    pub(crate) fn alone(region: Arc<Region>, zones: Arc<ZonePool>) -> PagePool {
+        let files = Arc::new(crate::os::MemoryFiles::new(0));
+        let readers = Arc::new(Readers::new(files, std::path::Path::new("")));
+        PagePool::new(region, zones, (&Arc::default(), &readers))
     }
 
     /// Gives pages back that no search looks into any more, once those from before have ended.
@@ -155,8 +185,29 @@ impl PagePool {
     /// Takes back pages that no edit names and no reader looks at, or of which D covers all that
     /// is in them, durably and for every reader.
     pub(crate) fn give(&self, pages: impl IntoIterator<Item = PageRange>) {
-        let mut free = self.free.lock();
-        pages.into_iter().for_each(|pages| self.put_back(&mut free, pages));
+        self.kept.lock().later.extend(pages);
+        self.give_kept();
+    }
+
+    /// Gives pages back that readers beside this process do not read any more; whether all are.
+    pub(crate) fn give_kept(&self) -> bool {
+        let mut kept = self.kept.lock();
+        let KeptPages { pages, opening, later } = &mut *kept;
+        loop {
+            if pages.is_empty() {
+                // One that comes after this look reads a journal that does not name them.
+                (*pages, *opening) = (std::mem::take(later), None);
+            }
+            if pages.is_empty() {
+                return true;
+            }
+            // Where that cannot be said, they stay.
+            if !self.readers.have_opened(opening).unwrap_or(false) {
+                return false;
+            }
+            let mut free = self.free.lock();
+            pages.drain(..).for_each(|pages| self.put_back(&mut free, pages));
+        }
     }
 
     fn put_back(&self, free: &mut FreePages, pages: PageRange) {
@@ -343,7 +394,7 @@ mod tests {
         let region = Region::of_machine(&Machine::with_memory(), GEOMETRY.region_len()).unwrap();
         region.persist(ZonePool::format(&region, GEOMETRY)).unwrap();
         let zones = Arc::new(ZonePool::open(&region, GEOMETRY).unwrap().0);
-        let pool = PagePool::new(region, Arc::clone(&zones), &Arc::default());
+        let pool = PagePool::alone(region, Arc::clone(&zones));
         (zones, pool)
     }
 

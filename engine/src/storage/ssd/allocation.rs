@@ -67,7 +67,7 @@ pub(super) struct Allocation {
     /// Of those that are free.
     pub(super) reserved_units: u64,
     /// Readers from before the opening. What they show may lie in found ranges.
-    pub(super) shown_to: Vec<String>,
+    pub(super) shown_to: Vec<u64>,
 }
 
 /// A range without space, where extents could be.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::{Rows, last_commit, names, rows, stepped};
 use crate::common::child::{given, tell};
 use crate::common::{Chance, rounds, tiny};
-use terrace::{Database, Durability, Options, WriteBatch};
+use terrace::{Database, Durability, Mode, Options, WriteBatch};
 
 /// Tables and keys of the ledger's rows.
 const KEYS: u64 = 400;
@@ -57,6 +57,11 @@ fn growing() -> Options {
     tiny().pm_size(8 << 20).pm_initial_size(2 << 20)
 }
 
+/// The same, with the region in mapped memory.
+fn mapped() -> Options {
+    growing().mode(Mode::Emulated { delay: Duration::ZERO })
+}
+
 /// Not a test of its own: a writer, or a reader, until it is killed or its input ends.
 #[test]
 fn child_entry() {
@@ -71,8 +76,12 @@ fn child_entry() {
         }
         return;
     }
-    let db = growing().open(&path).unwrap();
-    for n in what.parse::<u64>().unwrap().. {
+    let (options, from) = match what.strip_prefix("mapped ") {
+        Some(from) => (mapped(), from),
+        None => (growing(), &*what),
+    };
+    let db = options.open(&path).unwrap();
+    for n in from.parse::<u64>().unwrap().. {
         commit(&db, n);
         // A durable one that was acknowledged.
         if n.is_multiple_of(4) {
@@ -176,10 +185,20 @@ fn acknowledged(file: &File) -> u64 {
 /// after one of its commits, and no acknowledged one is missing.
 #[test]
 fn a_reader_shows_the_ledger_of_a_writer_as_of_a_commit() {
+    (0..rounds(1, 3)).for_each(|_| shows_the_ledger(growing, ""));
+}
+
+/// The same of a region that the writer changes in mapped memory.
+#[test]
+fn a_reader_shows_the_ledger_of_a_writer_in_mapped_memory() {
+    (0..rounds(1, 3)).for_each(|_| shows_the_ledger(mapped, "mapped "));
+}
+
+fn shows_the_ledger(options: fn() -> Options, how: &str) {
     let (dir, file) = world();
     let (mut model, mut next) = (Model::default(), 0);
-    for _ in 0..rounds(3, 20) {
-        let mut writer = Other::start(dir.path(), &next.to_string());
+    for _ in 0..rounds(3, 8) {
+        let mut writer = Other::start(dir.path(), &format!("{how}{next}"));
         writer.told();
         let path = dir.path().join("db");
         let mut reader = growing().open_read_only(&path).unwrap();
@@ -196,12 +215,12 @@ fn a_reader_shows_the_ledger_of_a_writer_as_of_a_commit() {
         model.check(&reader, acknowledged(&file));
         next = model.next;
         // The next writer opens beside it.
-        let mut writer = Other::start(dir.path(), &next.to_string());
+        let mut writer = Other::start(dir.path(), &format!("{how}{next}"));
         writer.told();
         model.check(&reader, 0);
         writer.kill();
         drop(reader);
-        let last = growing().open_read_only(&path).unwrap();
+        let last = options().open_read_only(&path).unwrap();
         model.check(&last, acknowledged(&file));
         next = model.next;
     }
