@@ -16,6 +16,7 @@ use bytes::Bytes;
 use super::{Pinned, Range, Shared, Table, TableBatch, TableReader, TableSlot, TableTarget};
 use crate::base::error::Result;
 use crate::base::limits;
+use crate::base::operations::OperationKind;
 use crate::base::options::Durability;
 use crate::base::record::{Kind, Lsn};
 use crate::locks::{Locker, Mode, Patience, RunsHere};
@@ -211,6 +212,10 @@ impl Table {
     }
 
     fn pop(&self, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
+        self.rows().time(|| self.pop_now(is_last))
+    }
+
+    fn pop_now(&self, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
         let (rows, committer) = (self.rows(), &self.shared.committer);
         rows.check()?;
         let (lsn, row) = self.shared.again_after_truncations(&self.slot, |pinned| {
@@ -265,9 +270,23 @@ impl ChangeRows<'_> {
         self.shared.committer.check_durability(self.durability)
     }
 
+    /// An operation, with its waits for locks, what it reads, and its commit.
+    fn time<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.shared.events.time(OperationKind::Commit, || None, f)
+    }
+
     /// Changes a row as `decide` says, which gets its value. Where it finds nothing to write, what
     /// it read becomes as durable: it answers for that. It waits for a store without the lock.
     pub(super) fn change<T>(
+        &self,
+        key: &[u8],
+        patience: Patience,
+        decide: impl FnMut(Option<&[u8]>) -> (Outcome, T),
+    ) -> Result<T> {
+        self.time(|| self.change_now(key, patience, decide))
+    }
+
+    fn change_now<T>(
         &self,
         key: &[u8],
         patience: Patience,

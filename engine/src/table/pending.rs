@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use super::awaited::{KeptLocks, Place, Start};
 use super::shared::{Keep, Shared};
 use crate::base::error::Result;
+use crate::base::operations::OperationKind;
 use crate::base::operator;
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Lsn;
@@ -96,7 +97,8 @@ impl PendingCommit {
     /// opening. Also when the shared store did not acknowledge a `Remote` one: it is here then.
     pub fn wait(mut self) -> Result<()> {
         operator::check_outside()?;
-        self.finish()
+        let shared = Arc::clone(&self.shared);
+        shared.events.time(OperationKind::Commit, || None, || self.finish())
     }
 
     fn finish(&mut self) -> Result<()> {

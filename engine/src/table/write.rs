@@ -74,10 +74,9 @@ impl Shared {
 
     /// Commits the batch of a caller that has locked its rows: its LSN, or 0 for an empty one. It
     /// is visible, and as durable as this machine makes it. The caller waits for a store once it
-    /// has given its locks back.
+    /// has given its locks back. The whole of that is the caller's operation.
     pub(crate) fn commit(&self, batch: &TableBatch, durability: Durability) -> Result<Lsn> {
-        let commit = || BatchRequest::new(self, batch).commit(durability);
-        self.events.time(OperationKind::Commit, || None, commit)
+        BatchRequest::new(self, batch).commit(durability)
     }
 
     /// Gives such a batch its place in the order of commits, and does not wait for more; `None` if

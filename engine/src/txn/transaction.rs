@@ -291,7 +291,7 @@ impl Transaction {
     /// - `Conflict`: optimistic, and something that it relies on has changed;
     /// - otherwise as [`Database::write`](crate::Database::write).
     pub fn commit(self) -> Result<()> {
-        self.inner.commit()
+        self.commit_whole()
     }
 
     /// Commits as [`Transaction::commit`], unless that would have to wait beyond `deadline`: for
@@ -325,7 +325,12 @@ impl Transaction {
     /// # }
     /// ```
     pub fn try_commit(&self, deadline: Instant) -> Result<()> {
-        with_deadline(deadline, || self.inner.commit())
+        with_deadline(deadline, || self.commit_whole())
+    }
+
+    /// With the waits for locks of one that is optimistic, and the wait for a store.
+    fn commit_whole(&self) -> Result<()> {
+        self.inner.shared.events.time(OperationKind::Commit, || None, || self.inner.commit())
     }
 
     /// Gives the commit its place in the order, without waiting until it is visible and durable.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{tiny, wait_until};
 use terrace::events::{Event, SlowOperationInfo};
-use terrace::{ErrorKind, LockWait, Options, TxnOptions};
+use terrace::{Durability, ErrorKind, LockWait, Options, TxnOptions, WriteBatch};
 
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<SlowOperationInfo>>>);
@@ -127,6 +127,38 @@ fn a_wait_is_in_the_statistics_as_it_goes_on() {
     });
     let ended = db.stats().locks;
     assert!(ended.waiting == 0 && ended.waiting_ms == 0.0 && ended.waited_ms > 0.0, "{ended:?}");
+}
+
+/// Bug: nothing told of an update, a pop or an optimistic commit that stood behind a row's lock.
+/// Cause: what was timed was the commit of its batch alone. Fix: the whole call is the operation.
+#[test]
+fn all_that_a_commit_waits_for_is_told() {
+    let told = Told::default();
+    let db = told.by(tiny().in_memory(64 << 20).stepped(), Duration::ZERO).open("db").unwrap();
+    let table = db.table("t").unwrap();
+    table.put("key", "first").unwrap();
+    let holder = db.begin().unwrap();
+    holder.put(&table, "key", "held").unwrap();
+    let optimistic = db.begin_with(TxnOptions::new().optimistic()).unwrap();
+    optimistic.put(&table, "key", "optimistic").unwrap();
+    let later = || Instant::now() + Duration::from_millis(20);
+    let errors = [
+        terrace::with_deadline(later(), || table.insert_if_absent("key", "x").map(drop)),
+        terrace::with_deadline(later(), || table.pop_first().map(drop)),
+        optimistic.try_commit(later()),
+    ];
+    for error in errors {
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+    drop((holder, optimistic));
+    assert!(!table.insert_if_absent("key", "x").unwrap());
+    let mut batch = WriteBatch::new();
+    batch.put(&table, "other", "enqueued");
+    db.enqueue(batch, Durability::Durable).unwrap().wait().unwrap();
+    db.close().unwrap();
+    let commits = told.of("commit");
+    let waited = commits.iter().filter(|commit| commit.lock_ms > 0.0).count();
+    assert_eq!((commits.len(), waited), (6, 3), "one for each call: {commits:?}");
 }
 
 #[test]

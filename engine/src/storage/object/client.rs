@@ -15,7 +15,7 @@ mod counts;
 mod patience;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -25,9 +25,9 @@ use super::store::{
 };
 use crate::base::error::{Error, Result};
 use crate::base::events::{Events, StoreRetryInfo};
+use crate::base::operations::Histogram;
 use crate::base::record::Sealable;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
-use crate::os::time;
 
 use counts::Counts;
 
@@ -61,7 +61,6 @@ pub(crate) struct Client {
 pub(crate) struct ObjectRead {
     name: String,
     span: Span,
-    began: Instant,
     waiting: Waiting<Got>,
 }
 
@@ -115,10 +114,10 @@ impl Client {
 
     /// Begins to read an object.
     pub(crate) fn begin_get(&self, name: &str, span: Span) -> ObjectRead {
-        let (waiting, began) = (Waiting::default(), time::now());
+        let waiting = Waiting::default();
         self.counts.gets.add(1);
         self.store.begin_get(name, span, self.patience.of(span).attempt, waiting.answer());
-        ObjectRead { name: name.to_string(), span, began, waiting }
+        ObjectRead { name: name.to_string(), span, waiting }
     }
 
     /// Reads an object.
@@ -154,8 +153,14 @@ impl Client {
         self.attempts(("put", name), self.patience.with(bytes.len() as u64), |within| {
             self.counts.puts.add(1);
             self.counts.sent_bytes.add(bytes.len() as u64);
-            self.store.put(name, bytes, when, within)
+            self.requests().time(|| self.store.put(name, bytes, when, within))
         })
+    }
+
+    /// Times of attempts. One that was begun earlier takes as long as its answer, and no more: its
+    /// caller had other work.
+    fn requests(&self) -> &Histogram {
+        &self.events.times().requests
     }
 
     /// Looks at an object.
@@ -166,7 +171,7 @@ impl Client {
     pub(crate) fn head(&self, name: &str) -> Answered<ObjectInfo> {
         self.attempts(("head", name), self.patience.with(0), |within| {
             self.counts.heads.add(1);
-            self.store.head(name, within)
+            self.requests().time(|| self.store.head(name, within))
         })
     }
 
@@ -183,7 +188,7 @@ impl Client {
             self.patience.with(names.len() as u64 * NAME_BYTES),
             |within| {
                 self.counts.deletes.add(1);
-                self.store.delete(names, within)
+                self.requests().time(|| self.store.delete(names, within))
             },
         )
     }
@@ -197,7 +202,7 @@ impl Client {
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Answered<Vec<ObjectInfo>> {
         let page = self.attempts(("list", prefix), self.patience.with(0), |within| {
             self.counts.lists.add(1);
-            self.store.list(prefix, after, within)
+            self.requests().time(|| self.store.list(prefix, after, within))
         })?;
         let goes_on = page.last().is_some_and(|last| last.name.as_str() > after);
         Ok(if goes_on { page } else { Vec::new() })
@@ -216,7 +221,7 @@ impl Client {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let failure = match self.events.times().requests.time(|| ask(limits.attempt)) {
+            let failure = match ask(limits.attempt) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -273,17 +278,19 @@ impl ObjectRead {
     ///
     /// `Missing`, `Refused`; or no attempt succeeded before the deadline.
     pub(crate) fn finish(self, client: &Client) -> Answered<Got> {
-        let ObjectRead { name, span, began, waiting } = self;
-        let mut first = Some((began, waiting));
+        let ObjectRead { name, span, waiting } = self;
+        let mut first = Some(waiting);
         client.attempts(("get", &name), client.patience.of(span), |within| {
-            let (began, waiting) = first.take().unwrap_or_else(|| {
-                let (waiting, began) = (Waiting::default(), time::now());
+            let waiting = first.take().unwrap_or_else(|| {
+                let waiting = Waiting::default();
                 client.counts.gets.add(1);
                 client.store.begin_get(&name, span, within, waiting.answer());
-                (began, waiting)
+                waiting
             });
-            let got = client.first_answer(&name, span, within, &waiting)?;
-            client.reads.took(waiting.answered_at().saturating_duration_since(began));
+            let answer = client.first_answer(&name, span, within, &waiting);
+            client.requests().add(waiting.took());
+            let got = answer?;
+            client.reads.took(waiting.took());
             client.counts.received_bytes.add(got.bytes.len() as u64);
             has_all(&got, span)?;
             Ok(got)
@@ -370,7 +377,9 @@ impl ObjectWrite {
                 client.send_put(&name, &bytes, &waiting);
                 waiting
             });
-            match client.next(&waiting, within).unwrap_or_else(|| Err(late(within))) {
+            let answer = client.next(&waiting, within).unwrap_or_else(|| Err(late(within)));
+            client.requests().add(waiting.took());
+            match answer {
                 Err(failure) if failure.kind == FailureKind::Changed => {
                     client.is_there(&name, &bytes, within)
                 }

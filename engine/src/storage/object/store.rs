@@ -213,14 +213,15 @@ impl<T> Drop for Answer<T> {
 pub(crate) struct Waiting<T> {
     from: Receiver<(Answered<T>, Instant)>,
     to: Sender<(Answered<T>, Instant)>,
+    began: Instant,
     /// When the last answer that was taken came.
-    answered_at: Cell<Instant>,
+    answered_at: Cell<Option<Instant>>,
 }
 
 impl<T> Default for Waiting<T> {
     fn default() -> Waiting<T> {
         let (to, from) = channel();
-        Waiting { from, to, answered_at: Cell::new(time::now()) }
+        Waiting { from, to, began: time::now(), answered_at: Cell::default() }
     }
 }
 
@@ -234,13 +235,14 @@ impl<T> Waiting<T> {
     pub(crate) fn next(&self, within: Duration) -> Option<Answered<T>> {
         // Requests that are begun keep the channel open, and so does this: an error is the time.
         let (answer, at) = self.from.recv_timeout(within).ok()?;
-        self.answered_at.set(at);
+        self.answered_at.set(Some(at));
         Some(answer)
     }
 
-    /// When the last answer that was taken came, however late its caller asked.
-    pub(crate) fn answered_at(&self) -> Instant {
-        self.answered_at.get()
+    /// How long the last answer that was taken took, however late its caller asked.
+    pub(crate) fn took(&self) -> Duration {
+        let until = self.answered_at.get().unwrap_or_else(time::now);
+        until.saturating_duration_since(self.began)
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::base::error::ErrorKind;
 use crate::storage::object::clock::{MachineTimer, StepTimer};
 use crate::storage::object::memory::{Effect, MemoryServer, RequestKind};
+use crate::storage::object::slow::{Distance, SlowStore};
 
 fn client(server: &Arc<MemoryServer>) -> Client {
     Client::new(Arc::new(server.client()), Arc::new(StepTimer::default()), Patience::default())
@@ -188,4 +189,27 @@ fn an_error_names_the_object_the_store_and_the_cause() {
             assert!(message.contains(part), "{message}");
         }
     }
+}
+
+/// Bug: the histogram of requests had next to nothing for reads and new objects. Cause: what was
+/// timed was the wait, and they are begun before it. Fix: from the beginning to the answer.
+#[test]
+fn a_request_that_was_begun_earlier_takes_as_long_as_its_answer() {
+    let server = MemoryServer::new();
+    let distance = Distance { latency: Duration::from_millis(20), bytes_per_second: 1 << 40 };
+    let store = SlowStore::new(Arc::new(server.client()), distance).unwrap();
+    let client =
+        Client::new(Arc::new(store), Arc::new(MachineTimer::default()), Patience::default());
+    let write = client.begin_put("a/1", Bytes::from_static(b"bytes"));
+    while server.content().is_empty() {
+        thread::yield_now();
+    }
+    write.finish(&client).unwrap();
+    let read = client.begin_get("a/1", Span::Whole);
+    while server.log().len() < 2 {
+        thread::yield_now();
+    }
+    read.finish(&client).unwrap();
+    let sum = client.events.times().requests.sum();
+    assert!(sum >= 0.04, "{sum}");
 }
