@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use terrace::{Follower, NodeStatus, Options, Standby};
 
+use super::table::Lasting;
 use crate::args::{FollowArguments, ForgetArguments, NodeArguments, PromoteArguments};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
@@ -11,9 +12,6 @@ use crate::session::Session;
 
 /// A node says how far it is so often.
 const REPORT: Duration = Duration::from_secs(1);
-
-/// With `--once`, what fails for so long ends the command. A node tries again within it.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// It looks for a signal, and whether it has all, so often.
 const LOOK: Duration = Duration::from_millis(50);
@@ -80,13 +78,10 @@ pub(crate) fn stand_by(session: &mut Session, node: &NodeArguments) -> Result<Ou
 /// go on.
 fn watch(session: &mut Session, node: Node, once: bool) -> Result<Outcome, Failure> {
     interrupt::on_signals();
-    let (mut told, mut told_at, mut noted_at) = (None, Instant::now(), None);
+    let (mut told, mut told_at, mut lasting) = (None, Instant::now(), Lasting::default());
     loop {
         let status = node.status();
-        // A note of a store that was away for a moment goes.
-        let began = *noted_at.insert(noted_at.unwrap_or_else(Instant::now));
-        noted_at = status.note.as_ref().map(|_| began);
-        if let Some(note) = status.note.as_ref().filter(|_| once && began.elapsed() > PATIENCE) {
+        if let Some(note) = lasting.look(status.note.as_ref()).filter(|_| once) {
             let failure = format!("{} cannot go on: {note}", status.directory.display());
             let closed = node.close();
             return Err(session.output.closed_behind(Failure::Outside(failure), closed));

@@ -1,9 +1,10 @@
 //! `table`: where a table has its cold levels.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use serde::Serialize;
-use terrace::Tier;
+use terrace::{Database, Table, Tier};
 
 use crate::args::{TableArguments, TierName};
 use crate::failure::{Failure, Outcome};
@@ -12,6 +13,22 @@ use crate::text::size;
 
 /// With `--wait` it looks this often.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// What fails for so long ends a command that waits. The background tries again within it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Since when there is a note of what fails. One of a store that was away for a moment goes.
+#[derive(Default)]
+pub(super) struct Lasting(Option<Instant>);
+
+impl Lasting {
+    /// The note, once there is one for so long that it will stay.
+    pub(super) fn look<T>(&mut self, note: Option<T>) -> Option<T> {
+        let began = self.0.unwrap_or_else(Instant::now);
+        self.0 = note.as_ref().map(|_| began);
+        note.filter(|_| began.elapsed() > PATIENCE)
+    }
+}
 
 #[derive(Serialize)]
 struct Entry<'a> {
@@ -31,16 +48,16 @@ pub(crate) fn run(session: &mut Session, arguments: &TableArguments) -> Result<O
     if table.options().cold_tier() != tier {
         database.set_cold_tier(&table, tier)?;
     }
-    let bar = session.output.step_bar();
-    let mut stats = database.table_stats(&table)?;
-    while arguments.wait && stats.misplaced_bytes > 0 {
-        bar.set_message(size(stats.misplaced_bytes));
-        std::thread::sleep(LOOK);
-        stats = database.table_stats(&table)?;
-    }
-    bar.finish_and_clear();
-    let note = database.stats().objects.and_then(|objects| objects.note);
     let done = format!("table `{name}` has tier {}", tier.as_str());
+    let bar = session.output.step_bar();
+    let moved = if arguments.wait { wait(&database, &table, &bar) } else { Ok(()) };
+    bar.finish_and_clear();
+    if let Err(cause) = moved {
+        let done = format!("{done}, and not all of it is there");
+        let failure = Failure::Partly { done, cause: Box::new(cause) };
+        return Err(session.output.closed_behind(failure, database.close()));
+    }
+    let (stats, note) = (database.table_stats(&table)?, note(&database));
     database.close().map_err(Failure::closing(done))?;
     let (object_bytes, misplaced_bytes) = (stats.object_bytes, stats.misplaced_bytes);
     if session.output.json {
@@ -57,9 +74,48 @@ pub(crate) fn run(session: &mut Session, arguments: &TableArguments) -> Result<O
     Ok(Outcome::Good)
 }
 
+/// Waits until all of a table is where its tier has it, or what moves it fails for long.
+fn wait(database: &Database, table: &Table, bar: &ProgressBar) -> Result<(), Failure> {
+    let mut lasting = Lasting::default();
+    loop {
+        let misplaced = database.table_stats(table)?.misplaced_bytes;
+        if misplaced == 0 {
+            return Ok(());
+        }
+        if let Some(note) = lasting.look(note(database)) {
+            return Err(Failure::Outside(format!("the object store: {note}")));
+        }
+        bar.set_message(size(misplaced));
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn note(database: &Database) -> Option<String> {
+    database.stats().objects.and_then(|objects| objects.note)
+}
+
 fn tier(name: TierName) -> Tier {
     match name {
         TierName::Ssd => Tier::Ssd,
         TierName::Object => Tier::Object,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: `--wait` waited for ever, in silence, where the store refuses. Cause: it looked at what
+    /// is left alone, and at the note behind that. Fix: a note that stays ends it.
+    #[test]
+    fn a_note_that_stays_ends_a_wait_and_one_that_goes_does_not() {
+        let mut lasting = Lasting::default();
+        assert_eq!(lasting.look(Some("away")), None);
+        let long_ago = || Instant::now().checked_sub(2 * PATIENCE);
+        lasting.0 = long_ago();
+        assert_eq!(lasting.look(Some("away")), Some("away"));
+        lasting.0 = long_ago();
+        assert_eq!(lasting.look(None::<&str>), None);
+        assert_eq!(lasting.look(Some("away")), None, "it begins anew");
     }
 }

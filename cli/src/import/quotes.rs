@@ -11,7 +11,7 @@ use terrace::limits::MAX_VALUE_LEN;
 
 use crate::args::Format;
 
-/// No row is that long, however it is written: an escape in JSON is six bytes for one.
+/// No row is that long, however it is written.
 pub(super) const LONGEST: u64 = 16 * MAX_VALUE_LEN as u64;
 
 /// Where the bytes so far end.
@@ -69,8 +69,7 @@ impl<R: Read> Quotes<R> {
             _ => At::Plain,
         };
         self.line += u64::from(byte == b'\n');
-        let may_end = byte == b'\n' || byte == b'\r' && self.format != Format::Jsonl;
-        if may_end && self.at == At::Start {
+        if matches!(byte, b'\n' | b'\r') && self.at == At::Start {
             (self.row_line, self.row_bytes) = (self.line, 0);
         }
     }

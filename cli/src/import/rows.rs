@@ -7,7 +7,7 @@ use serde::ser::{SerializeMap, Serializer};
 use terrace::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 
 use super::field;
-use super::quotes::Quotes;
+use super::quotes::{LONGEST, Quotes};
 use crate::args::Format;
 use crate::failure::Failure;
 
@@ -43,7 +43,7 @@ pub(crate) fn read<'a>(
             let key = key.map(str::to_owned).ok_or_else(|| {
                 Failure::Invalid("say which field is the key, with --key".to_owned())
             })?;
-            Ok(objects(Quotes::new(input, format), key))
+            Ok(objects(BufReader::new(input), key))
         }
     }
 }
@@ -134,14 +134,18 @@ fn object_of(headers: &csv::StringRecord, record: &csv::StringRecord) -> Vec<u8>
     value
 }
 
-fn objects<'a>(input: impl Read + 'a, key: String) -> Rows<'a> {
-    let lines = BufReader::new(input).split(b'\n').enumerate();
-    Box::new(lines.filter_map(move |(at, text)| {
-        let line = at as u64 + 1;
+fn objects<'a>(input: impl BufRead + 'a, key: String) -> Rows<'a> {
+    let mut lines = Lines { input, is_inside: false };
+    let texts = std::iter::from_fn(move || lines.next().transpose()).zip(1..);
+    Box::new(texts.filter_map(move |(text, line)| {
         let text = match text {
             Ok(text) => text,
             Err(error) => return Some(Err(read_failure(&format!("read line {line}"), &error))),
         };
+        if text.len() as u64 > LONGEST {
+            let reason = format!("the row has more than {LONGEST} bytes, at most {MAX_VALUE_LEN}");
+            return Some(Ok(Err(BadRow { line, reason })));
+        }
         let text = text.trim_ascii();
         if text.is_empty() {
             return None;
@@ -151,6 +155,25 @@ fn objects<'a>(input: impl Read + 'a, key: String) -> Rows<'a> {
             Err(reason) => Err(BadRow { line, reason }),
         }))
     }))
+}
+
+/// The lines of a file, of which memory holds no more than [`LONGEST`] bytes and one.
+struct Lines<R> {
+    input: R,
+    /// Whether the line before goes on here.
+    is_inside: bool,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if std::mem::take(&mut self.is_inside) {
+            self.input.skip_until(b'\n')?;
+        }
+        let mut text = Vec::new();
+        self.input.by_ref().take(LONGEST + 1).read_until(b'\n', &mut text)?;
+        self.is_inside = text.len() as u64 > LONGEST && text.last() != Some(&b'\n');
+        Ok((!text.is_empty()).then_some(text))
+    }
 }
 
 fn row(line: u64, key: Vec<u8>, value: Vec<u8>) -> Reading {
@@ -234,7 +257,6 @@ mod tests {
             ("id,a\n1,\"x", Format::Csv, None, "the quote that opens on line 2 is not closed"),
             ("id,a\n\n1,x", Format::Csv, None, "the row on line 3 has more than"),
             ("id\ta\n1\t\"x", Format::Tsv, None, "the row on line 2 has more than"),
-            ("{\"id\":1}\n{\r", Format::Jsonl, Some("id"), "the row on line 2 has more than"),
         ] {
             let rest = io::repeat(b'x').take(super::super::quotes::LONGEST + (1 << 20));
             let rows = read(begin.as_bytes().chain(rest), format, key);
@@ -243,6 +265,21 @@ mod tests {
             let failure = failure.unwrap_or_else(|| panic!("{begin:?} was read"));
             assert!(failure.report(false).contains(why), "{}", failure.report(false));
         }
+    }
+
+    /// Bug: such a line ended an import that was to leave broken rows out. Cause: it was an error
+    /// of the reading. Fix: its end is where the line ends, so it is a broken row.
+    #[test]
+    fn a_line_of_json_that_is_too_long_is_left_out() {
+        let long = "x".repeat(LONGEST as usize + 1);
+        let text = format!("{{\"id\":1}}\n{{\"id\":\"{long}\"}}\n{{\"id\":3}}\n{long}");
+        let expected = [good("1", "{\"id\":1}"), Err(2), good("3", "{\"id\":3}"), Err(4)];
+        assert_eq!(rows(&text, Format::Jsonl, Some("id")), expected);
+        // One that never ends takes no time before it is told.
+        let endless = BufReader::new("{\"id\":1}\n".as_bytes().chain(io::repeat(b'x')));
+        let mut rows = objects(endless, "id".to_owned());
+        assert!(matches!(rows.next(), Some(Ok(Ok(_)))));
+        assert!(matches!(rows.next(), Some(Ok(Err(BadRow { line: 2, .. })))));
     }
 
     #[test]
