@@ -1068,7 +1068,7 @@ struct terrace_database *terrace_open_existing(const char *path,
                                                struct terrace_error **error);
 
 /**
- * Opens an existing database to read. Several processes may do so at once, in `file` mode also
+ * Opens an existing database to read. Several processes may do so at once, also
  * beside the one that has it open to write: it shows what was committed then, and
  * terrace_database_refresh what is committed later. As terrace_open.
  *
