@@ -53,15 +53,22 @@ bool Linked_table::open_locked(THD *thd, int *error)
     *error = HA_ERR_NO_SUCH_TABLE;
     return false;
   }
-  is_cached = found != nullptr;
   if (share->db_type() == terrace_hton && !found &&
-      (found = static_cast<TABLE *>(my_malloc(PSI_INSTRUMENT_ME, sizeof(TABLE), MYF(MY_WME)))) &&
-      open_table_from_share(thd, share, &list.table_name, HA_OPEN_KEYFILE | HA_TRY_READ_ONLY,
-                            EXTRA_RECORD, thd->open_options, found, false))
+      (found = static_cast<TABLE *>(my_malloc(PSI_INSTRUMENT_ME, sizeof(TABLE), MYF(MY_WME)))))
   {
-    my_free(found);
-    found = nullptr;
-    *error = HA_ERR_CRASHED;
+    if (open_table_from_share(thd, share, &list.table_name, HA_OPEN_KEYFILE | HA_TRY_READ_ONLY,
+                              EXTRA_RECORD, thd->open_options, found, false))
+    {
+      my_free(found);
+      found = nullptr;
+      *error = HA_ERR_CRASHED;
+    }
+    else
+    {
+      // The server waits for openings that it counts, and does not see, for ever.
+      tc_add_table(thd, found);
+      found->internal_set_needs_reopen(true);
+    }
   }
   if (!found)
     tdc_release_share(share);
@@ -95,15 +102,7 @@ void Linked_table::close()
   table->file->ha_reset();
   table->default_column_bitmaps();
   table->pos_in_table_list = nullptr;
-  if (is_cached)
-  {
-    tc_release_table(table);
-    return;
-  }
-  TABLE_SHARE *share = table->s;
-  closefrm(table);
-  my_free(table);
-  tdc_release_share(share);
+  tc_release_table(table);
 }
 
 Linked_table *Linked_tables::take(THD *thd, const Bytes &name, bool writes, int *error)

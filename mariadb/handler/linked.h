@@ -51,7 +51,7 @@ private:
   void close();
 
   TABLE_LIST list;
-  bool is_cached = false, has_begun = false, is_look = false;
+  bool has_begun = false, is_look = false;
 };
 
 /* Those of a statement. */

@@ -155,3 +155,6 @@ UPDATE pm SET id = 3 WHERE id = 1; SELECT a, COUNT(*) FROM cm GROUP BY a;
 DELETE FROM pm WHERE id = 3; SELECT a, COUNT(*), SUM(v) FROM cm GROUP BY a;
 CHECK TABLE cm;
 DROP TABLE cm, pm;
+-- A table that refers to itself, and whose statement fails. (It waited for its own opening for ever.)
+CREATE TABLE ts (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES ts (id)) SELECT 1 AS id, 1 AS p UNION ALL SELECT 2, 77;
+SHOW TABLES;
