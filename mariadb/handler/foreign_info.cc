@@ -36,9 +36,8 @@ static FOREIGN_KEY_INFO *info_of(THD *thd, const Reference &key, TABLE *table, b
   for (const Bytes &column : key.parent_columns)
     info->referenced_fields.push_back(name_in(thd, column), thd->mem_root);
   set_nullable(thd, info, !is_child, columns_of(table, is_child ? key.columns : key.parent_columns));
-  // Only what is described, or altered, needs the other end.
-  const int command = thd_sql_command(thd);
-  if (command != SQLCOM_ALTER_TABLE && command != SQLCOM_SELECT)
+  // Statements that change rows ask for children, and need the names alone.
+  if (!is_child && thd_sql_command(thd) != SQLCOM_ALTER_TABLE)
     return info;
   Linked_table other;
   TABLE *of_other = table;

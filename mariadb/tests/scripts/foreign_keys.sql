@@ -158,3 +158,8 @@ DROP TABLE cm, pm;
 -- A table that refers to itself, and whose statement fails. (It waited for its own opening for ever.)
 CREATE TABLE ts (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES ts (id)) SELECT 1 AS id, 1 AS p UNION ALL SELECT 2, 77;
 SHOW TABLES;
+-- The index of a parent, in a statement that is no SELECT. (It was NULL.)
+CREATE TABLE pu (id INT PRIMARY KEY, u INT, UNIQUE KEY theirs (u)); CREATE TABLE cu (a INT, FOREIGN KEY (a) REFERENCES pu (u));
+CREATE TABLE names SELECT unique_constraint_name FROM information_schema.referential_constraints WHERE constraint_schema = DATABASE();
+SELECT * FROM names;
+DROP TABLE names, cu, pu;
