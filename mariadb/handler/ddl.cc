@@ -356,12 +356,18 @@ bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_cha
 {
   if (table_changes != IS_EQUAL_YES || (info->used_fields & HA_CREATE_USED_AUTO))
     return COMPATIBLE_DATA_NO;
-  // A table and a partition that change places keep their attributes, so these have to be the same.
   const ulonglong exchanges = ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
-  if ((ha_thd()->lex->alter_info.partition_flags & exchanges) &&
-      !same_attributes(table->s->option_struct, info->option_struct))
+  if (!(ha_thd()->lex->alter_info.partition_flags & exchanges))
+    return COMPATIBLE_DATA_YES;
+  // The server asks this for EXCHANGE alone.
+  if (!can_switch_engines())
+  {
+    my_error(ER_PARTITION_EXCHANGE_FOREIGN_KEY, MYF(0), table_share->table_name.str);
     return COMPATIBLE_DATA_NO;
-  return COMPATIBLE_DATA_YES;
+  }
+  // A table and a partition that change places keep their attributes, so these have to be the same.
+  return same_attributes(table->s->option_struct, info->option_struct) ? COMPATIBLE_DATA_YES
+                                                                       : COMPATIBLE_DATA_NO;
 }
 
 /* Says what is wrong with an index. */
