@@ -9,6 +9,9 @@
   What is refused is looked at before the row changes. What follows it comes behind it, so that a row
   that refers to itself goes once. A savepoint takes back a row with all that followed it where one of
   them is refused.
+
+  The metadata of the other tables is locked before the row changes. A key may move to another table
+  while that is waited for: all keys of now are looked at then.
 */
 #include "engine.h"
 #include "foreign_columns.h"
@@ -197,7 +200,7 @@ int ha_terrace::check_parents(const uchar *old_record, const uchar *new_record)
         (old_record && !differ(table, old_record, new_record, own)))
       continue;
     const int error = find_parent(*key, new_record, own);
-    if (error == HA_ERR_NO_REFERENCED_ROW && has_moved())
+    if ((!error || error == HA_ERR_NO_REFERENCED_ROW) && has_moved())
       return check_parents(old_record, new_record);
     if (error)
       return error;
@@ -262,19 +265,17 @@ int ha_terrace::check_children(const uchar *old_record, const uchar *new_record,
     const Columns own = columns_of(table, key->parent_columns);
     if (!loses(own, old_record, new_record))
       continue;
-    if (!restricts(*key, is_delete))
-    {
-      *is_followed = true;
-      continue;
-    }
+    const bool follows = !restricts(*key, is_delete);
     int error = 0;
     Bytes prefix;
     std::vector<Bytes> rows;
-    Taken child(ha_thd(), trx(), key->child, false, &error);
-    if (child.is_there())
-      error = find_children(*key, old_record, own, child.table(), TERRACE_FOR_SHARE, &prefix, &rows);
-    else if (!error && has_moved())
+    // What follows finds the children that are taken here.
+    Taken child(ha_thd(), trx(), key->child, follows, &error);
+    if (!error && has_moved())
       return check_children(old_record, new_record, is_followed);
+    *is_followed |= follows;
+    if (child.is_there() && !follows)
+      error = find_children(*key, old_record, own, child.table(), TERRACE_FOR_SHARE, &prefix, &rows);
     if (!error && !rows.empty())
       error = fail_of(trx(), *key, HA_ERR_ROW_IS_REFERENCED);
     if (error)
