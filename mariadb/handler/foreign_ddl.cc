@@ -213,8 +213,9 @@ int ha_terrace::check_references(const Bytes &name, TABLE *form,
     int error = 0;
     Linked_table parent;
     const bool is_itself = key.parent == table_name;
-    // Until a copy has its name, no change of the parent's rows finds its children.
-    const enum_mdl_type of_lock = is_hidden(name) ? MDL_SHARED_NO_WRITE : MDL_SHARED_READ;
+    // A change of the parent's rows does not find a key that is made while it is under way. Until a
+    // copy has its name, none finds its keys.
+    const enum_mdl_type of_lock = is_hidden(name) ? MDL_SHARED_NO_WRITE : MDL_SHARED_READ_ONLY;
     const bool is_there = is_itself || parent.open(thd, key.parent, of_lock, &error);
     if (error)
       return error;
