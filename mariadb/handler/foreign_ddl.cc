@@ -227,6 +227,16 @@ int ha_terrace::check_references(const Bytes &name, TABLE *form,
     if ((error = check_pair(thd, key, form, is_itself ? form : parent.table)))
       return error;
   }
+  // A rename that fails gives the table the keys back that are dropped.
+  for (const Reference_ref &key : is_hidden(name) ? references_of(table_name) : References())
+  {
+    int error = 0;
+    Linked_table parent;
+    if (key->parent != table_name)
+      parent.open(thd, key->parent, MDL_SHARED_NO_WRITE, &error);
+    if (error)
+      return error;
+  }
   if (!checks_keys(thd) || table_name.empty())
     return 0;
   for (const Reference_ref &key : references_to(table_name))
