@@ -232,9 +232,11 @@ int ha_terrace::delete_table(const char *path)
   int error = is_hidden(name) ? set_references(name, {}) : 0;
   if (!error)
     error = drop_library_table(name);
-  if (error)
-    return error == HA_ERR_NO_SUCH_TABLE ? drop_partitions_of(name) : error;
-  return set_references(name, {});
+  if (error && error != HA_ERR_NO_SUCH_TABLE)
+    return error;
+  // An earlier drop may have left the keys.
+  const int of_keys = set_references(name, {});
+  return error && !of_keys ? drop_partitions_of(name) : of_keys;
 }
 
 int rename_library_table(const Bytes &from, const Bytes &to)

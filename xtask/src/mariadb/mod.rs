@@ -15,6 +15,7 @@ mod lost;
 mod noted;
 mod online;
 mod orders;
+mod orphans;
 mod owed;
 mod random;
 mod replay;
