@@ -22,7 +22,7 @@ Exit codes:
   2  the request is wrong: an unknown option, a table that is not there, a broken row
   3  anything else: an I/O error, a full disk, a database that another process holds
   130  stopped by a signal: what an import, a load or a compaction has done by then stays, and a
-     dump leaves no file
+     dump leaves no file, a backup nothing in its set, a restore or salvage no database
 
 A reader of the output that goes away, such as head, changes none of them.
 

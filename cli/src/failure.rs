@@ -36,6 +36,14 @@ impl Failure {
         Failure::Outside(format!("cannot {doing}: {error}"))
     }
 
+    /// Says what is there, where a signal has stopped the engine.
+    pub(crate) fn stopped(left: impl std::fmt::Display) -> impl FnOnce(terrace::Error) -> Failure {
+        move |error| match Failure::from(error) {
+            Failure::Interrupted(message) => Failure::Interrupted(format!("{message}; {left}")),
+            failure => failure,
+        }
+    }
+
     /// A closing that failed behind work that is done.
     pub(crate) fn closing(done: impl Into<String>) -> impl FnOnce(terrace::Error) -> Failure {
         let done = format!("{}, but the database could not be closed", done.into());
@@ -88,7 +96,11 @@ impl Failure {
 
 impl From<terrace::Error> for Failure {
     fn from(error: terrace::Error) -> Failure {
-        Failure::Engine(error)
+        match error.kind() {
+            // A signal alone has a call end so.
+            ErrorKind::Cancelled => Failure::Interrupted(format!("stopped by a signal: {error}")),
+            _ => Failure::Engine(error),
+        }
     }
 }
 

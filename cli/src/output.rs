@@ -3,13 +3,20 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
+use terrace::Progress;
 
 use crate::failure::Failure;
-use crate::interrupt::StandardOutput;
+use crate::interrupt::{self, StandardOutput};
 use crate::text::{Encoding, escape, from_hex};
+
+/// Work that takes longer than this shows its progress.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where and how a command prints.
 pub(crate) struct Output {
@@ -193,20 +200,48 @@ impl Output {
         self.show(bar, template)
     }
 
-    /// A bar over a number of steps.
+    /// A count of steps, of which nobody knows how many there will be.
     pub(crate) fn step_bar(&self) -> ProgressBar {
-        self.show(ProgressBar::no_length(), "{msg}: {bar:24} {pos} of {len}, {eta} left")
+        self.show(ProgressBar::no_length(), "{msg}: {pos} jobs in {elapsed}")
+    }
+
+    /// Draws how far the engine is with what it does, and ends that after a signal.
+    pub(crate) fn progress(&self) -> impl Fn(&Progress) -> ControlFlow<()> + use<> {
+        let is_shown = self.is_shown();
+        let drawn: Mutex<Option<ProgressBar>> = Mutex::default();
+        move |at| {
+            let mut drawn = drawn.lock().unwrap_or_else(|left| left.into_inner());
+            if at.done == 0 || drawn.is_none() {
+                let template = match at.unit {
+                    "bytes" => {
+                        "{msg}: {bar:24} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left"
+                    }
+                    _ => "{msg}: {bar:24} {pos} of {len}",
+                };
+                *drawn = Some(styled(ProgressBar::new(at.total), is_shown, template));
+            }
+            let is_over = interrupt::is_asked_for() || at.done == at.total;
+            if let Some(bar) = drawn.as_ref().filter(|bar| bar.elapsed() > PATIENCE && !is_over) {
+                bar.set_message(at.operation);
+                bar.set_length(at.total);
+                bar.set_position(at.done);
+            } else if is_over && let Some(bar) = drawn.take() {
+                bar.finish_and_clear();
+            }
+            match interrupt::is_asked_for() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
     }
 
     fn show(&self, bar: ProgressBar, template: &str) -> ProgressBar {
-        if self.quiet || !io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-            return bar;
-        }
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        bar
+        styled(bar, self.is_shown(), template)
+    }
+
+    /// Whether a person sees what is drawn.
+    fn is_shown(&self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
     }
 
     /// Hands all data on.
@@ -217,6 +252,15 @@ impl Output {
         let flushed = self.data.flush();
         self.note(flushed)
     }
+}
+
+fn styled(bar: ProgressBar, is_shown: bool, template: &str) -> ProgressBar {
+    if !is_shown {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    } else if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// Prints to standard error, without what could change a terminal. Where no process reads it, it

@@ -1,17 +1,13 @@
 //! What every command starts from: the database's place and the output.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use terrace::{Database, OpenProgress, Options};
+use terrace::{Database, Options};
 
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::Encoding;
-
-/// An opening that takes longer than this shows its progress.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One run of the program.
 pub(crate) struct Session {
@@ -43,6 +39,7 @@ impl Session {
         global.object_store = global.object_store.or(named_store);
         let (db, object_store) = (global.directory(), global.object_store()?);
         let output = Output::new(global.json, encoding, global.quiet)?;
+        let named = named.on_progress(output.progress());
         Ok(Session { output, db, named, object_store, share: global.share })
     }
 
@@ -111,18 +108,6 @@ impl Session {
         &self,
         how: impl FnOnce(Options, &Path) -> terrace::Result<Database>,
     ) -> Result<Database, Failure> {
-        let begin = Instant::now();
-        let bar = self.output.step_bar();
-        let shown = bar.clone();
-        let options = self.options().on_open_progress(move |progress: OpenProgress| {
-            if begin.elapsed() > PATIENCE {
-                shown.set_message(progress.phase);
-                shown.set_length(progress.total);
-                shown.set_position(progress.done);
-            }
-        });
-        let database = how(options, &self.db);
-        bar.finish_and_clear();
-        Ok(database?)
+        Ok(how(self.options(), &self.db)?)
     }
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::Bench;
+use common::{Bench, interrupted};
 
 #[test]
 fn a_backup_is_listed_checked_restored_and_deleted() {
@@ -78,4 +78,39 @@ fn what_is_done_and_cannot_be_printed_is_told() {
         assert!(said.contains(done) && said.contains("No space left"), "{said}");
     }
     assert_eq!(bench.run(["backups", &set, "--json"]).json().as_array().unwrap().len(), 2);
+}
+
+/// Ctrl-C ends what reads or writes a whole database, and the command says what is there. Done once
+/// more, it comes to its end.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_ends_what_takes_long_and_says_what_is_there() {
+    let bench = Bench::new();
+    let at = |name: &str| bench.path().join(name).display().to_string();
+    let rows: Vec<u8> = (0..20_000).flat_map(|n| format!("{n},{n:0>300}\n").into_bytes()).collect();
+    let rows = [b"key,value\n".to_vec(), rows].concat();
+    let file = bench.file("rows.csv", rows).display().to_string();
+    bench.run(["import", "-t", "t", &file]).good();
+    bench.run(["backup", &at("whole")]).good();
+    let cases: [(&[&str], &str); 5] = [
+        (&["verify"], "nothing is known of the rest"),
+        (&["backup", &at("set")], "nothing of this one"),
+        (&["backups", &at("whole"), "--verify"], "nothing is known of the rest"),
+        (&["restore", &at("whole"), &at("new")], "there is no database in"),
+        (&["salvage", &bench.db(), &at("saved")], "there is no database in"),
+    ];
+    for (arguments, left) in cases {
+        let run = |_| {
+            for made in ["set", "new", "saved"] {
+                std::fs::remove_dir_all(at(made)).unwrap_or_default();
+            }
+            interrupted(bench.command().args(arguments))
+        };
+        // On a loaded machine it may end before its signal comes.
+        let stopped = (0..50).map(run).find(|ran| ran.0 != Some(0));
+        let (code, said) = stopped.expect("a signal stops one of many");
+        assert_eq!(code, Some(130), "{arguments:?}: {said}");
+        assert!(said.contains("stopped by a signal") && said.contains(left), "{said}");
+        bench.run(arguments).good();
+    }
 }

@@ -228,22 +228,12 @@ fn a_signal_ends_a_load_out_of_a_file() {
     let interrupted = |_: u32| {
         std::fs::remove_dir_all(at("new")).unwrap_or_default();
         let mut command = bench.command();
-        let child = command.args(["load", &at("dump"), "--db", &at("new")]).stderr(Stdio::piped());
-        let child = child.spawn().unwrap();
-        wait_until("it takes signals", || {
-            let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-            let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
-            // It may end before this thread looks.
-            status.contains("(zombie)") || caught & 0b10 > 0
-        });
-        ended(child, "-INT")
+        common::interrupted(command.args(["load", &at("dump"), "--db", &at("new")]))
     };
     // On a loaded machine a load may end before its signal comes.
-    let stopped = (0..50).map(interrupted).find(|output| !output.status.success());
-    let output = stopped.expect("a signal stops one of many loads");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    let stopped = (0..50).map(interrupted).find(|ran| ran.0 != Some(0));
+    let (code, said) = stopped.expect("a signal stops one of many loads");
+    assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("stopped by a signal"), "{said}");
 }
 

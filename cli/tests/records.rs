@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use common::Bench;
+use common::{Bench, interrupted};
 
 fn bench_with(records: &[(&str, &str)]) -> Bench {
     let bench = Bench::new();
@@ -312,27 +312,10 @@ fn a_deletion_makes_no_database() {
     assert_eq!(std::fs::read_dir(&db).unwrap().count(), 1);
 }
 
-/// The code and the errors of a compaction of nine tables that is sent a signal once it takes
-/// signals, which is before it opens the database.
+/// As [`interrupted`], of a compaction of nine tables.
 fn interrupted_compaction(bench: &Bench) -> (Option<i32>, String) {
     (0..9).for_each(|n| drop(bench.run(["put", "-t", &format!("t{n}"), "k", "v"]).good()));
-    let mut command = bench.command();
-    let child = command.arg("compact").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.unwrap();
-    let takes_signals = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        // It may end before this thread looks.
-        status.contains("(zombie)") || u64::from_str_radix(caught.trim(), 16).unwrap() & 0b10 > 0
-    };
-    while !takes_signals() {
-        std::thread::yield_now();
-    }
-    let killed =
-        std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(killed.unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    interrupted(bench.command().arg("compact"))
 }
 
 /// Bug: a compaction that was stopped by Ctrl-C ended without a word. It ends between two jobs, and

@@ -213,9 +213,10 @@ pub use base::limits;
 pub use base::operator::MergeOperator;
 pub use base::operator::built_in as operators;
 pub use base::options::{
-    BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
-    OpenProgress, Options, TableOptions, Tier,
+    BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode, Options,
+    TableOptions, Tier,
 };
+pub use base::progress::Progress;
 pub use engine::{
     CacheStats, CommitStats, Database, DiskStats, ExtentInfo, HistorySample, JobKeys, LevelStats,
     LockStats, ObjectStats, ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats,

@@ -48,7 +48,7 @@
  * terrace_value, or one of the three kinds of options; it need not be the same thread each time.
  * Any threads may use all other handles at once. A handle is freed when no other thread uses it.
  * The library calls back functions of the program that it was given: terrace_merge_function,
- * terrace_open_progress_function, terrace_lock_wait_function, terrace_commit_function,
+ * terrace_progress_function, terrace_lock_wait_function, terrace_commit_function,
  * terrace_event_function, terrace_call, terrace_write_function, terrace_read_function. It holds locks
  * of its own while it calls the first three. So these call no function of the library but
  * terrace_merged_append.
@@ -276,6 +276,10 @@ typedef enum terrace_status {
    * there, or try later.
    */
   TERRACE_BUSY = 32,
+  /**
+   * The function of terrace_options_set_progress ended the call.
+   */
+  TERRACE_CANCELLED = 33,
 } terrace_status;
 
 /**
@@ -808,14 +812,15 @@ typedef size_t (*terrace_read_function)(void *context, void *buffer, size_t capa
 typedef void (*terrace_call)(void *context);
 
 /**
- * Is told how far an opening is: phase is "scan" while the region is read, and "rebuild" while its
- * records are indexed; done of total zones are done. Several threads of the library call it, at
- * once. It calls no function of the library, and returns normally. The text is valid until then.
+ * Is told how far work is, and says whether it goes on. operation is "open", "verify", "backup",
+ * "restore", "salvage" or "close"; done of total bytes are done, or steps of a closing. Threads of
+ * the library call it, one at a time. It calls no function of the library, and returns normally.
+ * The text is valid until then.
  */
-typedef void (*terrace_open_progress_function)(void *context,
-                                               const char *phase,
-                                               uint64_t done,
-                                               uint64_t total);
+typedef bool (*terrace_progress_function)(void *context,
+                                          const char *operation,
+                                          uint64_t done,
+                                          uint64_t total);
 
 /**
  * Is told that the transaction waiter is about to wait for a lock that holder has, or has asked
@@ -2866,16 +2871,20 @@ enum terrace_status terrace_with_deadline(uint64_t wait_ms,
                                           struct terrace_error **error);
 
 /**
- * Has openings with these options tell function how far they are, once a zone at most.
- * The function and its context, which may be NULL, stay valid until the options are freed and
- * these openings have returned.
+ * Has openings, verifications, backups, restores, salvages and closings with these options, or of
+ * a database or set that was opened with them, tell function how far they are: first, last, and
+ * some ten times a second between them. Where it returns false the call ends with
+ * TERRACE_CANCELLED. An opening leaves the database as it was. A verification tells nothing. A
+ * backup is not in its set. What a restore or salvage has begun no opening takes, and the next one
+ * to the same directory starts over. A closing goes on to its end. The function and its context,
+ * which may be NULL, stay valid until the options are freed and the databases are closed.
  *
  * Errors: TERRACE_INVALID for NULL.
  */
-enum terrace_status terrace_options_set_open_progress(struct terrace_options *options,
-                                                      terrace_open_progress_function function,
-                                                      void *context,
-                                                      struct terrace_error **error);
+enum terrace_status terrace_options_set_progress(struct terrace_options *options,
+                                                 terrace_progress_function function,
+                                                 void *context,
+                                                 struct terrace_error **error);
 
 /**
  * Has databases that are opened with these options tell function of waits for locks. The function

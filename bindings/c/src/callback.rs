@@ -1,10 +1,11 @@
-//! Functions of the caller's that the library calls: under a deadline, while a database opens, when
+//! Functions of the caller's that the library calls: under a deadline, while work goes on, when
 //! a commit has ended, with events, and for the bytes of a dump.
 
 use std::ffi::{c_char, c_void};
 use std::io;
+use std::ops::ControlFlow;
 
-use terrace::OpenProgress;
+use terrace::Progress;
 
 use crate::database::deadline;
 use crate::error::{Error, Status, c_text};
@@ -36,11 +37,18 @@ impl Context {
 /// A function that runs under a deadline. It returns normally: no longjmp, and no exception of C++.
 pub type Call = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
-/// Is told how far an opening is: phase is "scan" while the region is read, and "rebuild" while its
-/// records are indexed; done of total zones are done. Several threads of the library call it, at
-/// once. It calls no function of the library, and returns normally. The text is valid until then.
-pub type OpenProgressFunction =
-    Option<unsafe extern "C" fn(context: *mut c_void, phase: *const c_char, done: u64, total: u64)>;
+/// Is told how far work is, and says whether it goes on. operation is "open", "verify", "backup",
+/// "restore", "salvage" or "close"; done of total bytes are done, or steps of a closing. Threads of
+/// the library call it, one at a time. It calls no function of the library, and returns normally.
+/// The text is valid until then.
+pub type ProgressFunction = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        operation: *const c_char,
+        done: u64,
+        total: u64,
+    ) -> bool,
+>;
 
 /// Is told that the transaction waiter is about to wait for a lock that holder has, or has asked
 /// for before; once for each of them. A plain write has a number too. The waiting thread calls it:
@@ -144,28 +152,35 @@ pub extern "C" fn terrace_with_deadline(
     })
 }
 
-/// Has openings with these options tell function how far they are, once a zone at most.
-/// The function and its context, which may be NULL, stay valid until the options are freed and
-/// these openings have returned.
+/// Has openings, verifications, backups, restores, salvages and closings with these options, or of
+/// a database or set that was opened with them, tell function how far they are: first, last, and
+/// some ten times a second between them. Where it returns false the call ends with
+/// TERRACE_CANCELLED. An opening leaves the database as it was. A verification tells nothing. A
+/// backup is not in its set. What a restore or salvage has begun no opening takes, and the next one
+/// to the same directory starts over. A closing goes on to its end. The function and its context,
+/// which may be NULL, stay valid until the options are freed and the databases are closed.
 ///
 /// Errors: TERRACE_INVALID for NULL.
 #[unsafe(no_mangle)]
-pub extern "C" fn terrace_options_set_open_progress(
+pub extern "C" fn terrace_options_set_progress(
     options: Option<&mut Options>,
-    function: OpenProgressFunction,
+    function: ProgressFunction,
     context: *mut c_void,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::done(error, || {
         let (options, function) = (need(options, "options")?, need(function, "function")?);
         let context = Context::new(context);
-        let tell = move |at: OpenProgress| {
-            let phase = c_text(at.phase);
+        let tell = move |at: &Progress| {
+            let operation = c_text(at.operation);
             // SAFETY: the function is the caller's, with this signature and context. The text is
             // valid until it returns.
-            unsafe { function(context.pointer(), phase.as_ptr(), at.done, at.total) };
+            match unsafe { function(context.pointer(), operation.as_ptr(), at.done, at.total) } {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
         };
-        options.0 = std::mem::take(&mut options.0).on_open_progress(tell);
+        options.0 = std::mem::take(&mut options.0).on_progress(tell);
         Ok(())
     })
 }

@@ -60,10 +60,12 @@ pub enum Status {
     /// Another process has the database open, or another caller changes the backup set. Close it
     /// there, or try later.
     TERRACE_BUSY = 32,
+    /// The function of terrace_options_set_progress ended the call.
+    TERRACE_CANCELLED = 33,
 }
 
 /// The name of each status.
-const NAMES: [(Status, &CStr); 20] = [
+const NAMES: [(Status, &CStr); 21] = [
     (Status::TERRACE_OK, c"TERRACE_OK"),
     (Status::TERRACE_NOT_FOUND, c"TERRACE_NOT_FOUND"),
     (Status::TERRACE_BUFFER_TOO_SMALL, c"TERRACE_BUFFER_TOO_SMALL"),
@@ -84,6 +86,7 @@ const NAMES: [(Status, &CStr); 20] = [
     (Status::TERRACE_TOO_LARGE, c"TERRACE_TOO_LARGE"),
     (Status::TERRACE_WRONG_TYPE, c"TERRACE_WRONG_TYPE"),
     (Status::TERRACE_BUSY, c"TERRACE_BUSY"),
+    (Status::TERRACE_CANCELLED, c"TERRACE_CANCELLED"),
 ];
 
 /// The name of a status, such as "TERRACE_NOT_FOUND": static text. "unknown status" for a number
@@ -114,6 +117,7 @@ impl Failure {
                 ErrorKind::TooLarge => Status::TERRACE_TOO_LARGE,
                 ErrorKind::WrongType => Status::TERRACE_WRONG_TYPE,
                 ErrorKind::Busy => Status::TERRACE_BUSY,
+                ErrorKind::Cancelled => Status::TERRACE_CANCELLED,
             },
             Failure::Null(_) | Failure::Invalid(_) => Status::TERRACE_INVALID,
             Failure::Closed(_) => Status::TERRACE_CLOSED,

@@ -16,6 +16,7 @@ pub(crate) fn engine(py: Python<'_>, error: &terrace::Error) -> PyErr {
         ErrorKind::UnknownOutcome => "UnknownOutcomeError",
         ErrorKind::Corrupt => "CorruptError",
         ErrorKind::Closed => "ClosedError",
+        ErrorKind::Cancelled => "CancelledError",
         ErrorKind::Fenced => "FencedError",
         ErrorKind::MissingDatabase => "MissingDatabaseError",
         ErrorKind::MissingTable => "MissingTableError",

@@ -104,6 +104,7 @@ def test_every_kind_of_error_is_what_python_calls_it() -> None:
         (terrace.TooLargeError, terrace.InvalidError),
         (terrace.WrongTypeError, terrace.InvalidError),
         (terrace.BusyError, terrace.UnavailableError),
+        (terrace.CancelledError, RuntimeError),
         (terrace.ClosedError, ValueError),
         (terrace.TimeoutError, TimeoutError),
         (terrace.FullError, OSError),

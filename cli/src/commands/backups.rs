@@ -6,13 +6,16 @@ use terrace::BackupInfo;
 
 use crate::args::{BackupArguments, BackupsArguments, RestoreArguments};
 use crate::failure::{Failure, Outcome};
+use crate::interrupt;
 use crate::session::Session;
 use crate::text::{counted, size};
 
 /// Adds a backup to a set.
 pub(crate) fn take(session: &mut Session, arguments: &BackupArguments) -> Result<Outcome, Failure> {
     let database = session.read()?;
-    let info = database.backup(&arguments.set)?;
+    interrupt::on_signals();
+    let left = "the set has the backups that it had, and nothing of this one";
+    let info = database.backup(&arguments.set).map_err(Failure::stopped(left))?;
     let (done, output) = (format!("backup {} is in the set", info.number), &mut session.output);
     output.done(&done);
     database.close().map_err(Failure::closing(done))?;
@@ -43,7 +46,9 @@ pub(crate) fn list(
         return Ok(Outcome::Good);
     }
     if arguments.verify {
-        return super::verify::print(session, &set.verify()?);
+        interrupt::on_signals();
+        let report = set.verify().map_err(Failure::stopped(super::verify::UNKNOWN))?;
+        return super::verify::print(session, &report);
     }
     let (backups, output) = (set.list()?, &mut session.output);
     if output.json {
@@ -74,8 +79,10 @@ pub(crate) fn restore(
             Failure::Invalid(format!("there are no backups in {set}"))
         })?,
     };
-    set.restore(number, &arguments.to)?;
     let to = arguments.to.display();
+    interrupt::on_signals();
+    let left = format!("there is no database in {to}");
+    set.restore(number, &arguments.to).map_err(Failure::stopped(left))?;
     session.output.remark(&format!("backup {number} is restored to {to}"));
     Ok(Outcome::Good)
 }

@@ -33,8 +33,8 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
         from.as_ref().map_or(Bound::Unbounded, Bound::Included),
         to.as_ref().map_or(Bound::Unbounded, Bound::Excluded),
     );
-    interrupt::on_signals();
     let database = session.change()?;
+    interrupt::on_signals();
     let tables = match &arguments.table {
         Some(table) => vec![table.clone()],
         None => database.table_names(),

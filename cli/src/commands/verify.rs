@@ -7,8 +7,12 @@ use terrace::{Digest, VerifyReport};
 
 use crate::args::VerifyArguments;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt;
 use crate::session::Session;
 use crate::text::grouped;
+
+/// What is left of a verification that was stopped.
+pub(super) const UNKNOWN: &str = "nothing is known of the rest";
 
 /// Checks the database. Damage is a negative answer, not an error, and so is what cannot be read.
 pub(crate) fn run(session: &mut Session, arguments: &VerifyArguments) -> Result<Outcome, Failure> {
@@ -16,7 +20,9 @@ pub(crate) fn run(session: &mut Session, arguments: &VerifyArguments) -> Result<
         return compare(session, other);
     }
     // Without opening it: what is too damaged to be opened can still be verified.
-    let report = session.options().verify(session.directory())?;
+    interrupt::on_signals();
+    let report = session.options().verify(session.directory());
+    let report = report.map_err(Failure::stopped(UNKNOWN))?;
     session.say_commit(report.commit);
     print(session, &report)
 }

@@ -67,6 +67,25 @@ impl Bench {
     }
 }
 
+/// The code and the errors of a command that is sent a signal once it takes signals.
+#[cfg(target_os = "linux")]
+pub(crate) fn interrupted(command: &mut Command) -> (Option<i32>, String) {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let takes_signals = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        // It may end before this thread looks.
+        status.contains("(zombie)") || u64::from_str_radix(caught.trim(), 16).unwrap() & 0b10 > 0
+    };
+    while !takes_signals() {
+        std::thread::yield_now();
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
 impl Ran {
     fn of(output: Output) -> Ran {
         Ran {

@@ -183,7 +183,7 @@ impl BackupSet {
     /// `Unavailable`, as [`BackupSet::list`]. Damage is not an error but in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
         match self.bucket()? {
-            Some(bucket) => bucket.verify(),
+            Some(bucket) => bucket.verify(&self.options),
             None => Set::open_to_read(&self.path, &self.options)?.verify(),
         }
     }

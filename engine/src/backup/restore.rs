@@ -10,6 +10,7 @@ use super::set::Set;
 use crate::base::error::{Error, ErrorKind, Findings, Mismatch, Result};
 use crate::base::memory::Gauge;
 use crate::base::options::{Making, Options};
+use crate::base::progress::Meter;
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
 use crate::engine::open::{Content, create_of_extents, end_making, remove_unfinished};
@@ -25,11 +26,19 @@ pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options
     let set = Set::open_to_read(path, options)?;
     let manifest = set.manifest(number)?;
     restore_with(&manifest, to, options, |files| {
+        let meter = restore_meter(&manifest, options, 1)?;
         let into = &ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let edit = copy(&manifest, &set.store()?, into)?;
+        let edit = copy(&manifest, &set.store()?, into, &meter)?;
         into.sync()?;
-        Ok(edit)
+        meter.end().map(|()| edit)
     })
+}
+
+/// What tells of a restore in which each byte is read so many `times`.
+pub(super) fn restore_meter(manifest: &Manifest, options: &Options, times: u64) -> Result<Meter> {
+    let meter = Meter::new(options, "restore");
+    meter.plan(times * manifest.places().iter().map(|place| u64::from(place.len)).sum::<u64>());
+    meter.did(0).map(|()| meter)
 }
 
 /// Makes a database of a backup in `to`. `fill` writes its extents there, durably, and says where
@@ -68,7 +77,8 @@ fn end_restore(made: Result<Database>, manifest: &Manifest) -> Result<[u8; 16]> 
 
 /// Brings all objects that a manifest names to a directory, durably, and gives the operations with
 /// the places that they have now. `name` is an object's. All that was written is read again, and
-/// its checksums are compared. `check` is called after each object, and before each extent.
+/// its checksums are compared. `check` is called after each object, and before each extent, with
+/// its bytes.
 ///
 /// # Errors
 ///
@@ -78,14 +88,14 @@ pub(crate) fn fetch(
     (manifest, client): (&Manifest, &ObjectClient),
     name: &dyn Fn(&Location) -> String,
     (files, directory): (&Arc<dyn Files>, &Path),
-    check: &dyn Fn() -> Result<()>,
+    check: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
     let to = &ExtentStore::open(Arc::clone(files), directory, &[], false)?;
     let (wanted, mut places) = (manifest.places(), Vec::new());
     let named = wanted.iter().map(|from| (name(from), from.len));
     fetch_objects(client, named, to.memory().job_sends(), |bytes| {
         places.push(to.write_new(&bytes)?);
-        check()
+        check(bytes.len() as u64)
     })?;
     debug_assert_eq!(places.len(), wanted.len(), "each object has its place");
     to.sync()?;
@@ -103,7 +113,7 @@ pub(crate) fn fetch(
         checked => checked,
     };
     for meta in edit.added() {
-        check()?;
+        check(u64::from(meta.location.len))?;
         let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(to));
         let mut found = Findings::default();
         extent.verify(&mut found);
@@ -156,12 +166,14 @@ fn copy(
     manifest: &Manifest,
     from: &Arc<ExtentStore>,
     to: &Arc<ExtentStore>,
+    meter: &Meter,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
     let mut moved: BTreeMap<Location, Location> = BTreeMap::new();
     let mut copy = |at: &Location, read: &dyn Fn() -> Result<Vec<u8>>| -> Result<()> {
         if !moved.contains_key(at) {
             let _held = to.memory().jobs.hold(u64::from(at.len));
             moved.insert(*at, to.write_new(&read()?)?);
+            meter.did(u64::from(at.len))?;
         }
         Ok(())
     };

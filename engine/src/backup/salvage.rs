@@ -15,8 +15,11 @@ use std::sync::Arc;
 
 use crate::base::error::{Damage, Mismatch, Result};
 use crate::base::options::{Durability, Making, Options, TableOptions, Tier};
+use crate::base::progress::Meter;
 use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
-use crate::commit::{Gidx, JournalMark, LsnRanges, Payload, ReadableZones, readable};
+use crate::commit::{
+    Evidence, Gidx, JournalMark, LsnRanges, Payload, ReadableZones, bytes_to_read, readable,
+};
 use crate::engine::catalog::{READER_POSITION, READER_TABLE};
 use crate::engine::open::{
     Loaded, NamedObjects, Opening, check_pair, end_making, files_of, find_damaged, lock,
@@ -63,19 +66,19 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let mut lock = lock(&*files, from, options, OpenHow::ReadOnly)?;
     lock_region(&mut lock, &*files, (from, options), OpenHow::ReadOnly)?;
     let opening = Opening { files, path: from, options, read_only: true, beside: None };
-    let mut report = SalvageReport::default();
+    let (mut report, meter) = (SalvageReport::default(), &Meter::new(options, "salvage"));
+    meter.did(0)?;
     let loaded = report.keep(opening.load_readable())?;
     if let Some(parts) = &parts {
         report.lost.push(parts.damage());
-        parts::salvage(&opening, loaded.as_ref(), to, &mut report)?;
+        parts::salvage(&opening, loaded.as_ref(), (to, meter), &mut report)?;
         return Ok(report);
     }
     let mark = loaded.as_ref().map_or_else(JournalMark::default, |loaded| loaded.floor.journal);
     let floor = JournalFloor { epoch: mark.epoch, number: mark.edit };
     let journal = ReadableJournal::open(&opening.files, from, floor)?;
-    let durable = journal.durable();
-    let in_zones = loaded.as_ref().map(|loaded| report.zones(loaded, durable)).transpose()?;
-    let in_zones = in_zones.unwrap_or_default();
+    let in_zones = loaded.as_ref().map(|loaded| report.zones(loaded, journal.durable(), meter));
+    let in_zones = in_zones.transpose()?.unwrap_or_default();
     let all_is_read = loaded.as_ref().is_some_and(|loaded| loaded.region.unread().is_empty());
     let region_is_whole = all_is_read && report.lost.is_empty();
     let journal = journal.replay(in_zones.decided())?;
@@ -86,8 +89,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     }
     report.lost.extend(journal.lost.iter().chain(&journal.torn).cloned());
     let (target, now) = (begin(to, options)?, options.clock_of_records().now());
-    let mut writer = Writer::new(&target);
-    let mut records = Vec::new();
+    let (mut writer, mut records) = (Writer::new(&target, meter), Vec::new());
     if let Some(loaded) = &loaded {
         let mut rows = report.named_rows(&loaded.region, set)?;
         if !journal_is_whole {
@@ -101,6 +103,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         }
         report.doubted_tables(from, &journal, &records);
     }
+    meter.plan(bytes_in(set, &records));
     for table in set.tables() {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
         // The new database has no object store.
@@ -154,6 +157,21 @@ fn runs_of(set: &VersionSet) -> Vec<(TableInfo, Arc<Run>)> {
     let mut runs: Vec<_> = set.tables().into_iter().flat_map(of_table).collect();
     runs.sort_by_key(|(_, run)| run.lsn);
     runs
+}
+
+/// Bytes of extents, and of records of the region.
+fn bytes_in(set: &VersionSet, records: &[Record<'_>]) -> u64 {
+    let of_version = |version: &Version| {
+        let runs = version.runs.iter().map(|run| run.extents.bytes());
+        version.levels.iter().map(Level::bytes).chain(runs).sum::<u64>()
+    };
+    let versions = set.tables().into_iter().filter_map(|table| set.version(table.id));
+    let in_region = records.iter().map(bytes_of).sum::<u64>();
+    versions.map(|version| of_version(&version)).sum::<u64>() + in_region
+}
+
+fn bytes_of(record: &Record<'_>) -> u64 {
+    (record.key.len() + record.value.len()) as u64
 }
 
 /// The extents of all tables. Those of runs without a commit are of none: the edit that says that
@@ -338,12 +356,19 @@ impl SalvageReport {
 
     /// What is there of zones; the journal knows that all up to `durable` was durable. What lies
     /// behind a gap has a line: no opening takes it.
-    fn zones<'a>(&mut self, loaded: &'a Loaded, durable: Lsn) -> Result<InZones<'a>> {
+    fn zones<'a>(
+        &mut self,
+        loaded: &'a Loaded,
+        durable: Lsn,
+        meter: &Meter,
+    ) -> Result<InZones<'a>> {
         self.lost.extend(loaded.damages.iter().cloned());
         let (region, geometry) = (&loaded.region, loaded.superblock.geometry);
         let scans = ZonePool::scan_readable(region, geometry, &mut self.lost)?;
         let gidx = self.gidx(region)?;
-        let evidence = loaded.evidence((&scans, &gidx), durable);
+        meter.plan(bytes_to_read(&scans, geometry));
+        let did = |bytes| meter.did(bytes);
+        let evidence = Evidence { did: &did, ..loaded.evidence((&scans, &gidx), durable) };
         let ReadableZones { payloads, last } = readable(&evidence, &mut self.lost)?;
         // No power cut makes a sector unreadable: what is behind one may well have been committed.
         let has_unread = !region.unread().is_empty();
@@ -425,6 +450,7 @@ impl SalvageReport {
                 }
                 writer.write(&into, entry.kind, entry.key, entry.value)
             })?;
+            writer.meter.did(u64::from(meta.location.len))?;
         }
         self.name_table(before, &table.name);
         Ok(())
@@ -444,11 +470,12 @@ struct Writer<'a> {
     batch: WriteBatch,
     records: u64,
     blob: Option<&'a [u8]>,
+    meter: &'a Meter,
 }
 
 impl<'a> Writer<'a> {
-    fn new(db: &'a Database) -> Writer<'a> {
-        Writer { db, batch: WriteBatch::new(), records: 0, blob: None }
+    fn new(db: &'a Database, meter: &'a Meter) -> Writer<'a> {
+        Writer { db, batch: WriteBatch::new(), records: 0, blob: None, meter }
     }
 
     /// Writes a record that is not a range delete.
@@ -485,11 +512,13 @@ impl<'a> Writer<'a> {
         if !self.batch.is_empty() && self.batch.stored_bytes() + more >= BATCH_BYTES {
             let batch = std::mem::take(&mut self.batch);
             self.db.write_with(&batch, Durability::Relaxed)?;
+            self.meter.did(0)?;
         }
         Ok(())
     }
 
     fn finish(mut self) -> Result<u64> {
+        self.meter.end()?;
         if let Some(blob) = self.blob {
             self.batch.set_blob(blob);
         }

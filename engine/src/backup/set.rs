@@ -17,6 +17,7 @@ use super::take::{Destination, gather};
 use super::{BackupInfo, VerifyReport};
 use crate::base::error::{Error, Result};
 use crate::base::options::{Failpoint, Options};
+use crate::base::progress::Meter;
 use crate::engine::open::{files_of, lock};
 use crate::engine::{Engine, OpenHow};
 use crate::os::{DirectoryLock, Files, create_directory, parent_of, sync_name};
@@ -37,9 +38,11 @@ pub(super) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
 
 /// Gathers a backup and adds it to the set.
 fn add(engine: &Engine, set: &mut Writing) -> Result<BackupInfo> {
-    let gathered = gather(engine, set)?;
+    let meter = Meter::new(&engine.options, "backup");
+    let gathered = gather(engine, set, &meter)?;
     let added = set.store().bytes_written();
     let manifest = gathered.manifest(engine, set.next_number(), added)?;
+    meter.end()?;
     set.add(&manifest)?;
     drop(gathered);
     Ok(BackupInfo::of(&manifest))
@@ -228,7 +231,7 @@ impl Set {
     /// Checks manifests, and every extent once.
     pub(super) fn verify(&self) -> Result<VerifyReport> {
         let manifests = self.numbers()?.into_iter().map(|number| (number, self.manifest(number)));
-        VerifyReport::of_backups(manifests, &self.store()?, &self.path)
+        VerifyReport::of_backups(manifests, &self.store()?, &self.path, &self.options)
     }
 }
 

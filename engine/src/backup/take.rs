@@ -7,10 +7,12 @@
 //! by their versions alone: what the set has not is copied, at leisure. (4) The manifest is
 //! written.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::options::TableOptions;
+use crate::base::progress::Meter;
 use crate::base::record::Lsn;
 use crate::compaction::{self, DumpInto, Dumped};
 use crate::engine::Engine;
@@ -104,12 +106,16 @@ impl Gathered {
 }
 
 /// Brings all that is visible now to a destination.
-pub(crate) fn gather(engine: &Engine, into: &mut dyn Destination) -> Result<Gathered> {
+pub(crate) fn gather(
+    engine: &Engine,
+    into: &mut dyn Destination,
+    meter: &Meter,
+) -> Result<Gathered> {
     let created = engine.shared.clock.now() / MICROS_A_SECOND;
-    let (halves, lsn, blob) = dump(engine, into)?;
+    let (halves, lsn, blob) = dump(engine, into, meter)?;
     let mut ops = dates(engine, lsn);
     for half in &halves {
-        half.describe(into, &engine.shared.gate, &mut ops)?;
+        half.describe(into, (&engine.shared.gate, meter), &mut ops)?;
     }
     // What is durable nowhere else must not be all that is left of a commit that never was.
     engine.shared.poison.check()?;
@@ -130,6 +136,7 @@ fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
 fn dump(
     engine: &Engine,
     destination: &mut dyn Destination,
+    meter: &Meter,
 ) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
     // A closing waits for the extent under way.
     let _inside = engine.shared.gate.enter_call().map_err(Error::not_open)?;
@@ -142,13 +149,26 @@ fn dump(
         let floor = engine.ctx.sync_floor()?;
         debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
     }
+    for Seen { view, .. } in &tables {
+        let levels = view.version.levels.iter().map(|level| level.bytes() + level.referred());
+        meter.plan(compaction::bytes_to_dump(view, lsn) + levels.sum::<u64>());
+    }
+    meter.did(0)?;
     destination.begins(lsn)?;
     let mut above = 0;
     let half = |Seen { table, name, view }| {
         let check_open = || engine.shared.check_open();
-        above += compaction::bytes_to_dump(&view, lsn);
+        let bytes = compaction::bytes_to_dump(&view, lsn);
+        above += bytes;
         check_open().and_then(|()| destination.check_wanted(above))?;
         let (set, store) = (&*engine.set, &Arc::clone(destination.store()));
+        let (before, told) = (store.bytes_written(), Cell::new(0));
+        let check_open = || {
+            // As far as others do not write there too.
+            let written = (store.bytes_written() - before).min(bytes);
+            let more = written - told.replace(written);
+            check_open().and_then(|()| meter.did(more))
+        };
         let dump = |into: DumpInto<'_>| {
             compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)
         };
@@ -159,7 +179,8 @@ fn dump(
                 dump(DumpInto { set, store, objects: None, check })
             }
         };
-        Ok(Half { table, name, version: Arc::clone(&view.version), dumped: dumped? })
+        let half = Half { table, name, version: Arc::clone(&view.version), dumped: dumped? };
+        meter.did(bytes - told.get()).map(|()| half)
     };
     let halves = tables.into_iter().map(half).collect::<Result<_>>()?;
     Ok((halves, lsn, blob))
@@ -195,7 +216,7 @@ impl Half {
     fn describe(
         &self,
         into: &mut dyn Destination,
-        gate: &Gate,
+        (gate, meter): (&Gate, &Meter),
         ops: &mut Vec<Op<Arc<ExtentMeta>>>,
     ) -> Result<()> {
         let (id, version) = (self.table.id(), &self.version);
@@ -235,6 +256,8 @@ impl Half {
             for extent in extents.extents().iter().filter(is_shown) {
                 gate.check_open().map_err(Error::not_open)?;
                 ops.push(add(level, into.copy(extent)?));
+                let values: u64 = extent.meta().values.iter().map(|one| one.bytes).sum();
+                meter.did(u64::from(extent.meta().location.len) + values)?;
             }
         }
         Ok(())

@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use crate::base::error::{Damage, ErrorKind, Findings, Mismatch, Result, Unreadable};
 use crate::base::options::Options;
+use crate::base::progress::Meter;
 use crate::base::record::{Kind, LSN_MAX, Lsn, TableId};
-use crate::commit::{Accepted, Content, Gidx, Recovered, readable, recover};
+use crate::commit::{
+    Accepted, Content, Evidence, Gidx, Recovered, bytes_to_read, readable, recover,
+};
 use crate::engine::open::{
     self, Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, lost_runs, records,
     region_path,
@@ -57,7 +60,8 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
     };
     lock_region(&mut lock, &*files, (path, options), OpenHow::ReadOnly)?;
     let opening = Opening { files, path, options, read_only: true, beside: None };
-    let mut report = VerifyReport::default();
+    let (mut report, meter) = (VerifyReport::default(), Meter::new(options, "verify"));
+    meter.did(0)?;
     report.damages.extend(parts.iter().map(Parts::damage));
     let region = region_path(path, options);
     let loaded = report.keep(opening.load(), || fixed_parts(&region))?;
@@ -82,7 +86,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         |set: &&VersionSet, loaded: &Loaded| set.database_id() == loaded.superblock.database_id;
     if let Some(loaded) = &loaded {
         let pair = opened.as_ref().filter(|set| of_pair(set, loaded));
-        let recovered = report.region(loaded, pair.map_or(0, VersionSet::durable), true)?;
+        let recovered = report.region(loaded, pair.map_or(0, VersionSet::durable), true, &meter)?;
         if let (Some(recovered), Some(set)) = (recovered, pair) {
             report.damages.extend(lost_runs(&loaded.region, &recovered, set)?);
         }
@@ -94,7 +98,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         }
     }
     if let Some(set) = opened {
-        report.look(|found| set.verify(found));
+        report.look(|found| set.verify(found, &meter));
         if let Some(loaded) = &loaded {
             report.row_tables(&loaded.region, &set)?;
         }
@@ -103,7 +107,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
             report.damages.push(found.at("database id", "pm", region, 16));
         }
     }
-    Ok(report)
+    meter.end().map(|()| report)
 }
 
 /// Verifies a database that another process writes, as of a moment.
@@ -136,7 +140,8 @@ fn fixed_parts(region: &Path) -> Damage {
 pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     // A closing waits for the part under way.
     let _inside = engine.shared.enter_call()?;
-    let mut report = VerifyReport::default();
+    let (mut report, meter) = (VerifyReport::default(), Meter::new(&engine.options, "verify"));
+    meter.did(0)?;
     let opening = Opening {
         files: Arc::clone(engine.set.store().files()),
         path: &engine.path,
@@ -153,18 +158,18 @@ pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         report.checked += engine.opened.records_read;
         report.commit = Some(engine.shared.committer.visible());
     } else {
-        report.region_of(engine, &opening)?;
+        report.region_of(engine, &opening, &meter)?;
     }
     report.cache(engine);
-    report.look(|found| engine.set.verify(found));
+    report.look(|found| engine.set.verify(found, &meter));
     // The objects of a database that is being closed cannot be read, and not all was looked at.
     engine.shared.check_open()?;
-    Ok(report)
+    meter.end().map(|()| report)
 }
 
 impl VerifyReport {
     /// The region of an open database, with its row tables and index.
-    fn region_of(&mut self, engine: &Engine, opening: &Opening<'_>) -> Result<()> {
+    fn region_of(&mut self, engine: &Engine, opening: &Opening<'_>, meter: &Meter) -> Result<()> {
         engine.shared.committer.while_quiet(|| -> Result<()> {
             let region = region_path(&engine.path, &engine.options);
             let place = || fixed_parts(&region);
@@ -173,7 +178,7 @@ impl VerifyReport {
             let guard = pin();
             self.row_tables(&loaded.region, &engine.set)?;
             drop(guard);
-            if let Some(recovered) = self.region(&loaded, engine.set.durable(), false)? {
+            if let Some(recovered) = self.region(&loaded, engine.set.durable(), false, meter)? {
                 self.index(engine, &loaded.region, &recovered)?;
             }
             Ok(())
@@ -235,27 +240,36 @@ impl VerifyReport {
         manifests: impl Iterator<Item = (u64, Result<Manifest>)>,
         store: &Arc<ExtentStore>,
         path: &Path,
+        options: &Options,
     ) -> Result<VerifyReport> {
+        let meter = Meter::new(options, "verify");
+        meter.did(0)?;
         let (mut report, mut seen) = (VerifyReport::default(), BTreeSet::new());
         for (number, manifest) in manifests {
             report.checked += 1;
             let what = format!("manifest {number}");
             let place = || Mismatch::default().at(what, "backup", path, 0);
             let Some(manifest) = report.keep(manifest, place)? else { continue };
+            let places = manifest.places();
+            let places = places.iter().filter(|place| !seen.contains(*place));
+            meter.plan(places.map(|place| u64::from(place.len)).sum());
             for extent in manifest.extents() {
                 if !seen.insert(extent.location) {
                     continue;
                 }
+                meter.did(u64::from(extent.location.len))?;
                 let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(store));
                 report.look(|found| extent.verify(found));
                 for values in extent.values() {
-                    if seen.insert(values.meta().location) {
+                    let place = values.meta().location;
+                    if seen.insert(place) {
+                        meter.did(u64::from(place.len))?;
                         report.look(|found| values.verify(found));
                     }
                 }
             }
         }
-        Ok(report)
+        meter.end().map(|()| report)
     }
 
     /// The frames of the block cache and the swips that lead to them: readers wait for none of it.
@@ -288,6 +302,7 @@ impl VerifyReport {
         loaded: &Loaded,
         durable: Lsn,
         is_closed: bool,
+        meter: &Meter,
     ) -> Result<Option<Recovered>> {
         self.checked += 4;
         self.damages.extend(loaded.damages.iter().cloned());
@@ -317,7 +332,10 @@ impl VerifyReport {
             }
         }
         self.checked += gidx.len() as u64;
-        let evidence = loaded.evidence((&scans, &gidx), durable);
+        let did = |bytes| meter.did(bytes);
+        let evidence = Evidence { did: &did, ..loaded.evidence((&scans, &gidx), durable) };
+        // Of a closed database all is read twice.
+        meter.plan(bytes_to_read(&scans, evidence.geometry) * (1 + u64::from(is_closed)));
         let recovered = self.keep(recover(&evidence), place("zones"))?;
         if let Some(last) = recovered.as_ref().filter(|_| is_closed).map(|it| it.last) {
             let mut lost = Vec::new();

@@ -60,6 +60,9 @@ pub enum ErrorKind {
     Fenced,
     /// The database, or the object that the handle stood for, was closed.
     Closed,
+    /// The function of [`Options::on_progress`](crate::Options::on_progress) ended the call, which
+    /// says what is left of it. Call again for all of it.
+    Cancelled,
 }
 
 impl ErrorKind {
@@ -82,6 +85,7 @@ impl ErrorKind {
             ErrorKind::Corrupt => "corrupt",
             ErrorKind::Fenced => "fenced",
             ErrorKind::Closed => "closed",
+            ErrorKind::Cancelled => "cancelled",
         }
     }
 

@@ -10,4 +10,5 @@ pub(crate) mod name;
 pub(crate) mod operations;
 pub(crate) mod operator;
 pub(crate) mod options;
+pub(crate) mod progress;
 pub(crate) mod record;

@@ -10,6 +10,7 @@ mod tuning;
 pub(crate) mod types;
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use named::{
 use crate::base::events::{Event, EventFn, Events};
 use crate::base::limits;
 use crate::base::operator::MergeOperator;
+use crate::base::progress::{Progress, ProgressFn};
 use crate::mvcc::Clock;
 use crate::os::{MemoryFiles, PRIVATE};
 
@@ -85,19 +87,6 @@ impl Index {
         [("volatile", Index::Volatile), ("persistent", Index::Persistent)];
 }
 
-/// How far [`Options::open`] has come; see [`Options::on_open_progress`].
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct OpenProgress {
-    /// What is being done: `scan` (reading the region) or `rebuild` (indexing its records).
-    pub phase: &'static str,
-    /// Zones done in this phase.
-    pub done: u64,
-    /// Zones in this phase.
-    pub total: u64,
-}
-
-pub(crate) type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 pub(crate) type LockWaitFn = Arc<dyn Fn(u64, &[u64]) + Send + Sync>;
 
 declare! {
@@ -338,9 +327,40 @@ declare! {
     #[doc(hidden)]
     reuse(on: bool): bool = true => on;
 
-    /// Calls `f` while the database opens, once a zone at most, from several threads.
-    on_open_progress(f: impl Fn(OpenProgress) + Send + Sync + 'static): Option<ProgressFn> = None
-        => Some(Arc::new(f));
+    /// Calls `f` while a database opens or closes, is verified, backed up, restored or salvaged:
+    /// first, last, and some ten times a second between them. The threads that work call it, one at
+    /// a time, and wait for it. It calls nothing of the database. A panic of `f` ends there, and
+    /// the work goes on.
+    ///
+    /// [`ControlFlow::Break`] ends the call with [`Cancelled`](crate::ErrorKind::Cancelled). An
+    /// opening leaves the database as it was. A verification tells nothing. A backup is not in its
+    /// set. What a restore or salvage has begun no opening takes, and the next one to the same
+    /// directory starts over. A closing goes on to its end.
+    ///
+    /// [`Database::compact_range_with`](crate::Database::compact_range_with) has a function of its
+    /// own. What a caller feeds, such as a bulk load, the caller counts and ends.
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let [path, set] = ["db", "set"].map(|name| dir.path().join(name));
+    /// use std::ops::ControlFlow;
+    ///
+    /// let options = terrace::Options::new().pm_size(4 << 20).on_progress(|at| {
+    ///     println!("{}: {} of {} {}", at.operation, at.done, at.total, at.unit);
+    ///     match at.operation {
+    ///         "backup" => ControlFlow::Break(()),
+    ///         _ => ControlFlow::Continue(()),
+    ///     }
+    /// });
+    /// let error = options.open(&path)?.backup(&set).unwrap_err();
+    /// assert_eq!(error.kind(), terrace::ErrorKind::Cancelled);
+    /// # Ok(())
+    /// # }
+    /// ```
+    on_progress(
+        f: impl Fn(&Progress) -> ControlFlow<()> + Send + Sync + 'static
+    ): Option<ProgressFn> = None => Some(Arc::new(f));
 
     /// Calls `f` when a transaction is about to wait for a lock: with its number, and with those of
     /// the transactions that it waits for. A plain write has a number too. The waiting thread makes

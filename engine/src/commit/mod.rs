@@ -27,7 +27,7 @@ pub(crate) use group::{Group, LockRecord, Resolution};
 pub(crate) use lsn_ranges::LsnRanges;
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
-pub(crate) use salvage::{Passed, Payload, ReadableZones, readable};
+pub(crate) use salvage::{Passed, Payload, ReadableZones, bytes_to_read, readable};
 pub(crate) use sequencer::Start;
 pub(crate) use sequencer::{Step, reached};
 pub(crate) use subentry::{Content, RESUME, Resume, payloads_of};

@@ -98,7 +98,8 @@ pub(crate) struct Evidence<'a> {
     /// By stream, for the streams that exist.
     pub(crate) gidx: &'a [Option<Gidx>],
     pub(crate) threads: usize,
-    pub(crate) progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// Told of the bytes of each zone that was read: an error ends it.
+    pub(crate) did: &'a (dyn Fn(u64) -> Result<()> + Sync),
     /// Whether payloads are checked; always, but for a planted bug.
     pub(crate) check_payloads: bool,
     /// Another process writes meanwhile, and zones are read one after the other: what was durable
@@ -278,14 +279,14 @@ fn headers_that_cannot_be(evidence: &Evidence<'_>) -> impl Iterator<Item = Damag
 
 fn parse_all(evidence: &Evidence<'_>, reads_past: bool) -> Result<Vec<Parsed>> {
     let in_use: Vec<ZoneScan> = evidence.scans.iter().copied().filter(|s| s.in_use).collect();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(in_use.len()));
     at_once(evidence.threads.min(in_use.len()), || {
         while let Some(scan) = in_use.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let parsed = parse(evidence, *scan, reads_past);
-            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            (evidence.progress)(done as u64, in_use.len() as u64);
-            results.lock().push(parsed);
+            // Once it has ended, nothing more is read.
+            let parsed = (evidence.did)(0).and_then(|()| parse(evidence, *scan, reads_past));
+            let told = (evidence.did)(scan.len(evidence.geometry));
+            results.lock().push(told.and(parsed));
         }
     });
     results.into_inner().into_iter().collect()

@@ -13,7 +13,7 @@ use super::recover::{Evidence, Judged, Recovered, judge};
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
 use crate::base::error::{Damage, Mismatch, Result};
 use crate::base::record::Lsn;
-use crate::pm::alloc::{ZONE_HEADER, ZoneHeader};
+use crate::pm::alloc::{ZONE_HEADER, ZoneHeader, ZoneScan};
 use crate::pm::{Geometry, Region};
 
 /// What can be read of zones.
@@ -52,6 +52,11 @@ pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Resul
         }));
     }
     Ok(ReadableZones { payloads, last })
+}
+
+/// The bytes of the zones that recovery reads.
+pub(crate) fn bytes_to_read(scans: &[ZoneScan], geometry: Geometry) -> u64 {
+    scans.iter().filter(|scan| scan.in_use).map(|scan| scan.len(geometry)).sum()
 }
 
 /// What was passed over in a zone.

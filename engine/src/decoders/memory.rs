@@ -164,7 +164,7 @@ pub(super) fn zone(bytes: &[u8]) -> bool {
             scans: &scans,
             gidx: &[gidx],
             threads: 1,
-            progress: &|_, _| {},
+            did: &|_| Ok(()),
             check_payloads: true,
             is_written: false,
         };

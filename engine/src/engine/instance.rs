@@ -9,6 +9,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::{ClosedInfo, OpenedInfo};
 use crate::base::operator;
 use crate::base::options::{BackgroundTuning, Failpoint};
+use crate::base::progress::{CLOSE, Meter};
 use crate::jobs::mark_close;
 use crate::jobs::memory::OBJECT_THREADS;
 use crate::mvcc::is_waited_for;
@@ -266,10 +267,15 @@ impl Instance {
     /// The order of it is in `os/gate.rs`.
     fn close_once(&self) -> Result<()> {
         let engine = &self.engine;
-        let shared = &engine.shared;
+        let (shared, meter) = (&engine.shared, Meter::new(&engine.options, CLOSE));
+        meter.plan(5);
+        // It goes on whatever it is told.
+        let step = |steps| meter.did(steps).unwrap_or(());
+        step(0);
         if let Some(shipper) = engine.shipper.get() {
             shipper.drain(engine);
         }
+        step(1);
         shared.shut();
         engine.ctx.manual.close();
         if let Some(objects) = engine.set.store().objects() {
@@ -282,6 +288,7 @@ impl Instance {
         if let Some(shipper) = engine.shipper.get() {
             shipper.finish(engine);
         }
+        step(1);
         debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
         let merged = engine.scheduler.merge_at_close();
         let marked = merged.and_then(|()| match shared.read_only {
@@ -295,6 +302,7 @@ impl Instance {
             false => engine.ctx.sync_floor(),
         });
         engine.wait_for_readers();
+        step(1);
         let gave_back = match shared.poison.check() {
             Ok(()) => {
                 let is_there = engine.set.check_directory();
@@ -306,6 +314,7 @@ impl Instance {
             }
             Err(_) => Ok(()),
         };
+        step(1);
         shared.gate.bar();
         // After a failure the content of the index is unknown, so nothing is sealed.
         let sealed = settled.and_then(|_| match &engine.forest {
@@ -316,6 +325,7 @@ impl Instance {
             cache.close();
         }
         engine.release_memory();
+        meter.end().unwrap_or(());
         shared.gate.give_back();
         sealed.and(gave_back)
     }

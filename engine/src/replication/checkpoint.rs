@@ -15,6 +15,7 @@ use super::log::{DataPiece, Entry, EntryBody, LogCheckpoint, SharedLog, SharedPr
 use crate::backup::{Destination, KnownExtents, fetch, gather};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Options};
+use crate::base::progress::Meter;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, Sealable, TableId};
 use crate::compaction::bytes_to_dump;
 use crate::engine::Engine;
@@ -272,7 +273,7 @@ impl<'a> Uploading<'a> {
 
     fn send_all(&mut self, from: u64) -> Result<SentCheckpoint> {
         let engine = self.engine;
-        let gathered = gather(engine, self)?;
+        let gathered = gather(engine, self, &Meter::silent())?;
         let open = std::mem::take(&mut self.open);
         let prepares = open.into_iter().map(|prepare| self.send_prepare(prepare));
         let prepares = prepares.collect::<Result<_>>()?;
@@ -442,7 +443,7 @@ pub(super) fn restore(
         if place == DataPlace::Store {
             return Ok(Content { lsn: manifest.lsn, edit: in_store(manifest) });
         }
-        let check = || log.check_open();
+        let check = |_| log.check_open();
         let edit = fetch((manifest, &*log.client), &object_of, (files, to), &check)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })

@@ -34,7 +34,7 @@ use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
 use crate::os::{DirectoryLock, NotOpen, time};
 use crate::storage::ObjectTier;
-use progress::{PAUSE, Progress, rest_after};
+use progress::{NodeProgress, PAUSE, rest_after};
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -73,7 +73,7 @@ pub(super) struct Node {
     replaced: Mutex<Vec<Current>>,
     applier: Mutex<Option<Applier>>,
     current: RwLock<Option<Current>>,
-    progress: Mutex<Progress>,
+    progress: Mutex<NodeProgress>,
     /// Answers in a row that there is no next entry.
     misses: AtomicU32,
     /// Checkpoints since the one that it started from.
@@ -123,7 +123,7 @@ impl Node {
             replaced: Mutex::default(),
             applier: Mutex::default(),
             current: RwLock::default(),
-            progress: Mutex::new(Progress::none(directory)),
+            progress: Mutex::new(NodeProgress::none(directory)),
             misses: AtomicU32::new(0),
             // What an earlier opening has applied is not known.
             behind: AtomicU32::new(MOST_BEHIND),
@@ -497,7 +497,7 @@ impl Node {
     /// In a forked child, where the locks of the parent's node may be held for ever.
     pub(super) fn status_in_child(&self) -> NodeStatus {
         let note = Some(Error::not_open(NotOpen::Forked).to_string());
-        Progress { note, ..Progress::none(&self.directory) }.status(&self.log)
+        NodeProgress { note, ..NodeProgress::none(&self.directory) }.status(&self.log)
     }
 
     /// Fails where the end of it would wait for this thread. It goes on then. A promotion that has

@@ -33,6 +33,7 @@ use super::state::{Applied, Broken, State};
 use crate::base::error::{Error, ErrorKind, Findings, Mismatch, Result};
 use crate::base::operator::{Operators, TableOperator};
 use crate::base::options::{Failpoint, TableOptions};
+use crate::base::progress::Meter;
 use crate::base::record::{Lsn, TableId};
 use crate::mvcc::{Horizon, Timeline, about_to_wait};
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -547,8 +548,8 @@ impl VersionSet {
 
     /// Checks the journal and every extent against their checksums and against each other, and
     /// appends all that is wrong to `report`. Gives the number of structures that were checked. It
-    /// ends between two extents once the database is being closed.
-    pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
+    /// ends between two extents once the database is being closed, or `meter` was cancelled.
+    pub(crate) fn verify(&self, report: &mut Findings, meter: &Meter) -> u64 {
         let mut checked = 0;
         let check_journal = self.writer.lock().journal.check();
         match check_journal() {
@@ -559,17 +560,21 @@ impl VersionSet {
         // Whatever it names stays in place while this is held, so overlaps need no check: taking
         // the same space twice fails at open, and the store gives none out twice.
         let state = self.current.load_full();
-        let goes_on = || !self.store.gate().is_shut();
+        let goes_on =
+            |of: &Location| !self.store.gate().is_shut() && meter.did(u64::from(of.len)).is_ok();
         let has_objects = self.are_objects_reachable(report);
         let is_near = |at: &Location| has_objects || at.object().is_none();
         let extents = || state.extents().filter(|extent| is_near(&extent.meta().location));
-        for extent in extents().take_while(|_| goes_on()) {
-            checked += extent.verify(report);
-        }
         // Objects refer to some of this machine, too.
         let values = values_of(state.extents());
-        let values = values.values().filter(|values| is_near(&values.meta().location));
-        let values = values.take_while(|_| goes_on());
+        let values = || values.values().filter(|values| is_near(&values.meta().location));
+        let places = extents().map(|extent| extent.meta().location);
+        let places = places.chain(values().map(|values| values.meta().location));
+        meter.plan(places.map(|at| u64::from(at.len)).sum());
+        for extent in extents().take_while(|extent| goes_on(&extent.meta().location)) {
+            checked += extent.verify(report);
+        }
+        let values = values().take_while(|values| goes_on(&values.meta().location));
         checked + values.map(|values| values.verify(report)).sum::<u64>()
     }
 

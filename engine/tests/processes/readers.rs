@@ -8,6 +8,7 @@ mod ledger;
 use std::collections::BTreeMap;
 use std::fs;
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -239,16 +240,23 @@ fn nothing_is_read_beside_a_writer_that_stopped() {
 fn open_while(directory: &Path, meanwhile: impl FnMut() + Send + 'static) -> (Database, u64) {
     let begun = Arc::new(AtomicU64::new(0));
     let (counted, has_run) = (Arc::clone(&begun), Mutex::new(false));
+    let last_done = AtomicU64::new(u64::MAX);
     let meanwhile = Mutex::new(meanwhile);
-    let progress = move |progress: terrace::OpenProgress| {
-        if progress.phase == "scan" && progress.done == 1 {
+    let progress = move |at: &terrace::Progress| {
+        // Before the first zone it may be called more than once.
+        let before = last_done.swap(at.done, Ordering::Relaxed);
+        if at.operation == "open" && at.done == 0 && before > 0 {
             counted.fetch_add(1, Ordering::Relaxed);
-            if !std::mem::replace(&mut *has_run.lock().unwrap(), true) {
-                meanwhile.lock().unwrap()();
-            }
+        } else if at.operation == "open"
+            && at.done > 0
+            && !std::mem::replace(&mut *has_run.lock().unwrap(), true)
+        {
+            meanwhile.lock().unwrap()();
         }
+        ControlFlow::Continue(())
     };
-    let reader = tiny().on_open_progress(progress).open_read_only(directory).unwrap();
+    // It is told of each zone.
+    let reader = tiny().stepped().on_progress(progress).open_read_only(directory).unwrap();
     (reader, begun.load(Ordering::Relaxed))
 }
 

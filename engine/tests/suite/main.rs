@@ -34,6 +34,7 @@ mod model;
 mod modes;
 mod pacing;
 mod per_core;
+mod progress;
 mod refusals;
 mod self_waits;
 mod shared_threads;

@@ -118,22 +118,35 @@ static void isolation(const terrace_database *database) {
     terrace_error_free(error);
 }
 
-static void count(void *context, const char *phase, uint64_t done, uint64_t total) {
+static bool count(void *context, const char *operation, uint64_t done, uint64_t total) {
     atomic_int *calls = context;
-    CHECK(strcmp(phase, "scan") == 0 || strcmp(phase, "rebuild") == 0);
+    CHECK(strcmp(operation, "open") == 0 || strcmp(operation, "close") == 0);
     CHECK(done <= total);
     (*calls)++;
+    return true;
 }
 
-static void opening(void) {
+static bool end_backup(void *context, const char *operation, uint64_t done, uint64_t total) {
+    (void)context, (void)done, (void)total;
+    return strcmp(operation, "backup") != 0;
+}
+
+static void progress(void) {
     terrace_error *error = NULL;
     atomic_int calls = 0;
     terrace_options *options = small_options();
-    OK(terrace_options_set_open_progress(options, count, &calls, &error));
-    FAILS(TERRACE_INVALID, terrace_options_set_open_progress(options, NULL, NULL, &error));
+    OK(terrace_options_set_progress(options, count, &calls, &error));
+    FAILS(TERRACE_INVALID, terrace_options_set_progress(options, NULL, NULL, &error));
     terrace_database *database = terrace_open_existing(path_of("db"), options, &error);
     HANDLE(database);
-    CHECK(calls > 0);
+    int while_opening = calls;
+    CHECK(while_opening > 0);
+    close_and_free(database);
+    CHECK(calls > while_opening);
+    OK(terrace_options_set_progress(options, end_backup, NULL, &error));
+    database = terrace_open_existing(path_of("db"), options, &error);
+    HANDLE(database);
+    FAILS(TERRACE_CANCELLED, terrace_database_backup(database, path_of("ended"), NULL, &error));
     close_and_free(database);
     terrace_options_free(options);
     terrace_error_free(error);
@@ -273,7 +286,7 @@ int main(int count, char **arguments) {
     isolation(database);
     terrace_table_free(table);
     close_and_free(database);
-    opening();
+    progress();
     lock_waits();
     events();
     option_names();

@@ -39,6 +39,7 @@ from terrace._terrace import (
 )
 from terrace.errors import (
     BusyError,
+    CancelledError,
     ClosedError,
     ConflictError,
     CorruptError,
@@ -71,6 +72,7 @@ __all__ = [
     "BackupSet",
     "Batch",
     "BusyError",
+    "CancelledError",
     "ClosedError",
     "ConflictError",
     "CorruptError",

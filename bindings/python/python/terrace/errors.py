@@ -161,6 +161,12 @@ class ClosedError(Error, ValueError):
     kind = "closed"
 
 
+class CancelledError(Error, RuntimeError):
+    """The call was ended while it told how far it was."""
+
+    kind = "cancelled"
+
+
 class InternalError(Error, RuntimeError):
     """The library has a bug. Close the database, and report the message."""
 

@@ -16,11 +16,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::known::KnownExtents;
-use super::restore::{fetch, restore_with};
+use super::restore::{fetch, restore_meter, restore_with};
 use super::take::{Destination, gather};
 use super::{BackupInfo, VerifyReport};
 use crate::base::error::{Error, Result};
 use crate::base::options::{Options, Storage};
+use crate::base::progress::Meter;
 use crate::base::record::Sealable;
 use crate::engine::Engine;
 use crate::engine::open::{files_of, object_client};
@@ -120,10 +121,11 @@ impl BucketSet {
     }
 
     /// Checks manifests, and every extent once.
-    pub(super) fn verify(&self) -> Result<VerifyReport> {
+    pub(super) fn verify(&self, options: &Options) -> Result<VerifyReport> {
         let numbers = self.head()?.numbers.into_iter();
         let manifests = numbers.map(|number| (number, self.manifest(number)));
-        VerifyReport::of_backups(manifests, &self.store(), Path::new(&self.client.address()))
+        let address = self.client.address();
+        VerifyReport::of_backups(manifests, &self.store(), Path::new(&address), options)
     }
 
     /// Deletes a backup, and what no other one needs.
@@ -186,7 +188,11 @@ impl BucketSet {
         let manifest = self.manifest(number)?;
         restore_with(&manifest, to, options, |files| {
             let name = |at: &Location| self.name_of(at);
-            fetch((&manifest, &self.client), &name, (files, to), &|| Ok(()))
+            // Each byte is fetched, and read again.
+            let meter = restore_meter(&manifest, options, 2)?;
+            let edit =
+                fetch((&manifest, &self.client), &name, (files, to), &|bytes| meter.did(bytes))?;
+            meter.end().map(|()| edit)
         })
     }
 }
@@ -210,8 +216,10 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
         bucket.manifest(*number)?.extents().for_each(|extent| known.add(extent));
     }
     let mut sending = Sending::new(engine, &bucket, (epoch, known));
-    let gathered = gather(engine, &mut sending)?;
+    let meter = Meter::new(&engine.options, "backup");
+    let gathered = gather(engine, &mut sending, &meter)?;
     let manifest = gathered.manifest(engine, u64::from(epoch), sending.finish()?)?;
+    meter.end()?;
     let (name, bytes) = (manifest_name(manifest.number), manifest.encode());
     let written = bucket.client.begin_put(&name, bytes.into()).finish(&bucket.client);
     bucket.client.told("write", &name, written)?;

@@ -18,9 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::tables::SalvagedTables;
-use super::{SalvageReport, Writer, begin, end};
+use super::{SalvageReport, Writer, begin, bytes_of, end};
 use crate::base::error::{Damage, Mismatch, Result};
 use crate::base::options::{TableOptions, Tier};
+use crate::base::progress::Meter;
 use crate::base::record::{Kind, LSN_MAX, RowTable, TableId};
 use crate::engine::open::{Loaded, NamedObjects, Opening};
 use crate::engine::table_events::TableEvent;
@@ -43,7 +44,7 @@ enum Known {
 pub(super) fn salvage(
     opening: &Opening<'_>,
     loaded: Option<&Loaded>,
-    to: &Path,
+    (to, meter): (&Path, &Meter),
     report: &mut SalvageReport,
 ) -> Result<()> {
     let store = ExtentStore::open(Arc::clone(&opening.files), opening.path, &[], true)?;
@@ -53,7 +54,7 @@ pub(super) fn salvage(
     }
     report.unnamed_objects(opening, &store, &Ended::default());
     let target = begin(to, opening.options)?;
-    let mut writer = Writer::new(&target);
+    let mut writer = Writer::new(&target, meter);
     if let Some(loaded) = loaded {
         region((loaded, opening.path), &mut writer, report)?;
     }
@@ -69,7 +70,7 @@ fn region<'a>(
     writer: &mut Writer<'a>,
     report: &mut SalvageReport,
 ) -> Result<()> {
-    let in_zones = report.zones(loaded, 0)?;
+    let in_zones = report.zones(loaded, 0, writer.meter)?;
     let rows = report.all_rows(&loaded.region, &in_zones.zones)?;
     let records = report.region(&loaded.region, in_zones, rows);
     let (db, ended) = (writer.db, Ended::default());
@@ -83,6 +84,7 @@ fn region<'a>(
             Known::Dropped => into_tables.leave_out(table),
         }
     }
+    writer.meter.plan(records.iter().map(bytes_of).sum());
     records.iter().try_for_each(|record| report.record(record, (&mut into_tables, &ended), writer))
 }
 
@@ -134,7 +136,9 @@ impl SalvageReport {
             // has ended without an edit.
             let name = format!("extent-{:08}", extent.meta().id);
             let name = free_name(name, |name| names.contains(name));
+            writer.meter.plan(u64::from(extent.meta().location.len));
             rows_of((&extents, &extent), (store, &name), writer, self)?;
+            writer.meter.did(u64::from(extent.meta().location.len))?;
             names.insert(name);
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{SalvageReport, Writer, expired};
+use super::{SalvageReport, Writer, bytes_of, expired};
 use crate::base::error::{Damage, Mismatch, Result};
 use crate::base::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
 use crate::engine::Database;
@@ -141,6 +141,7 @@ impl SalvageReport {
         (into_tables, ended): (&mut SalvagedTables<'_>, &Ended),
         writer: &mut Writer<'a>,
     ) -> Result<()> {
+        writer.meter.did(bytes_of(record))?;
         if record.table == SYSTEM_TABLE {
             if record.kind == Kind::Blob {
                 writer.blob = Some(record.value);
@@ -227,6 +228,9 @@ impl Layers {
                         false => writer.write(into, entry.kind, entry.key, entry.value),
                     }
                 })?;
+                if within.is_none() {
+                    writer.meter.did(u64::from(extent.meta().location.len))?;
+                }
             }
         }
         Ok(())

@@ -1,6 +1,5 @@
 //! Backups beside commits.
 
-use std::cell::Cell;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -145,7 +144,7 @@ fn a_backup_holds_no_other_database_and_has_all_of_its_moment() {
     };
     let set = Set::open_or_create(dirs[2].path(), &engine.options).unwrap();
     let mut watched = Watched { set, dumping: &dumping, asks: &|| Ok(()) };
-    let gathered = gather(engine, &mut watched).unwrap();
+    let gathered = gather(engine, &mut watched, &Meter::silent()).unwrap();
     let manifest = gathered.manifest(engine, watched.set.next_number(), 0).unwrap();
     watched.set.add(&manifest).unwrap();
     drop(gathered);
@@ -190,7 +189,7 @@ fn a_closing_waits_for_one_extent_of_a_backup() {
         };
         let set = Set::open_or_create(dirs[1].path(), &engine.options).unwrap();
         let mut watched = Watched { set, dumping: &|| (), asks: &asks };
-        let ended = gather(engine, &mut watched).err().unwrap();
+        let ended = gather(engine, &mut watched, &Meter::silent()).err().unwrap();
         assert_eq!(ended.kind(), ErrorKind::Closed, "{ended}");
         assert_eq!(asked.get(), ASKED, "it asks before each extent");
         let written = watched.set.store().bytes_written();
@@ -226,7 +225,7 @@ fn a_closing_ends_a_backup_that_reads_and_writes_nothing() {
         };
         let set = Set::open_or_create(dirs[1].path(), &engine.options).unwrap();
         let mut watched = Watched { set, dumping: &|| (), asks: &asks };
-        let ended = gather(engine, &mut watched).err().unwrap();
+        let ended = gather(engine, &mut watched, &Meter::silent()).err().unwrap();
         assert_eq!(ended.kind(), ErrorKind::Closed, "{ended}");
         assert_eq!(watched.set.store().bytes_written(), 0);
     }

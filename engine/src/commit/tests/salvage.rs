@@ -89,7 +89,7 @@ impl TwoStreams {
             scans: &scans,
             gidx: &gidx,
             threads: 1,
-            progress: &|_, _| (),
+            did: &|_| Ok(()),
             check_payloads: true,
             is_written: false,
         };

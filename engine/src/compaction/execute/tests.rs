@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::error::Findings;
 use crate::base::options::{Compression, TableOptions};
+use crate::base::progress::Meter;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::compaction::{Planned, Situation, Work, pick};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark, pin};
@@ -139,7 +140,7 @@ impl Fixture {
     /// Checks every extent against its checksums and its summaries.
     pub(in crate::compaction) fn verify(&self) {
         let mut report = Findings::default();
-        self.set.verify(&mut report);
+        self.set.verify(&mut report, &Meter::silent());
         assert_eq!(report, Findings::default());
     }
 
@@ -245,7 +246,7 @@ proptest! {
             }
         }
         let mut report = Findings::default();
-        fixture.set.verify(&mut report);
+        fixture.set.verify(&mut report, &Meter::silent());
         prop_assert_eq!(report, Findings::default());
         let named: u64 = {
             let version = fixture.set.version(fixture.table).unwrap();
@@ -489,7 +490,7 @@ fn readers_go_on_while_extents_are_replaced() {
         }
     });
     let mut report = Findings::default();
-    fixture.set.verify(&mut report);
+    fixture.set.verify(&mut report, &Meter::silent());
     assert_eq!(report, Findings::default());
 }
 

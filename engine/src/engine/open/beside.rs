@@ -91,6 +91,7 @@ fn open_in(
         let opened = Opening { files, path, options, read_only: true, beside }.run(started);
         match opened {
             Ok(engine) => return Instance::start(engine, DirectoryLock::other(registration)),
+            Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
             Err(error) if tries.next().is_none() => return Err(in_doubt(error)),
             // The next try begins with a look at all that is there then.
             Err(_) => {}

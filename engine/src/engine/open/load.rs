@@ -49,7 +49,7 @@ impl Loaded {
             scans,
             gidx,
             threads: 1,
-            progress: &|_, _| (),
+            did: &|_| Ok(()),
             check_payloads: true,
             is_written: false,
         }

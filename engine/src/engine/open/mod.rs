@@ -38,10 +38,12 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::Events;
 #[cfg(any(test, feature = "testing"))]
 use crate::base::options::Storage;
-use crate::base::options::{Failpoint, Making, OpenProgress, Options};
+use crate::base::options::{Failpoint, Making, Options};
+use crate::base::progress::Meter;
 use crate::cache::Below;
 use crate::commit::{
-    Accepted, Committer, Evidence, Gidx, JournalMark, Passed, Poison, Recovered, Start, recover,
+    Accepted, Committer, Evidence, Gidx, JournalMark, Passed, Poison, Recovered, Start,
+    bytes_to_read, recover,
 };
 use crate::jobs::{self, JobContext, memory};
 use crate::level0::verify_row;
@@ -218,22 +220,22 @@ impl Opening<'_> {
         let gidx = streams.iter().map(|s| Gidx::load(&words.region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
         let found = self.find_index(&fixed.region, &fixed.superblock)?;
-        let rebuilt = time::now();
+        let (rebuilt, meter) = (time::now(), Meter::new(self.options, "open"));
+        // All is read, and what counts of it is indexed.
+        let to_read = bytes_to_read(&scans, fixed.superblock.geometry);
+        meter.plan(2 * to_read);
+        meter.did(0)?;
         let mut recovered = recover(&Evidence {
             merged: found.forest.as_ref().map_or(0, Forest::merged),
             threads: self.threads(),
-            progress: &|done, total| self.progress("scan", done, total),
+            did: &|bytes| meter.did(bytes),
             check_payloads: self.check_payloads(),
             is_written: self.beside.is_some(),
             ..fixed.evidence((&scans, &gidx), set.durable())
         })?;
         if let Some(beside) = self.beside {
             // The writer keeps their pages until the number is in the registration.
-            for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
-                for row in &version.rows {
-                    verify_row(&fixed.region, version.table, row, &version.drained)?;
-                }
-            }
+            verify_rows(&fixed.region, &set)?;
             self.settle(beside, (&fixed.region, &words.superblock), &set, &mut recovered)?;
         }
         let Loaded { region, mut superblock, mut floor, .. } = fixed;
@@ -256,7 +258,8 @@ impl Opening<'_> {
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
         let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
-        let found = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
+        let found: u64 = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
+        meter.did(to_read.saturating_sub(found))?;
         let feeds = self.options.share && !self.read_only;
         let start = Start { last, incarnation, floor, streams, gidx, cleaner, feeds };
         let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
@@ -266,21 +269,21 @@ impl Opening<'_> {
         engine.opened.groups_accepted = recovered.above_floor;
         engine.opened.records_read = records_read(&recovered);
         engine.shared.committer.counts.appended.store(found, Ordering::Relaxed);
-        engine.opened.records_rebuilt = self.index(&engine, &recovered)?;
+        engine.opened.records_rebuilt = self.index(&engine, &recovered, &meter)?;
         engine.opened.rebuild_ms = time::since(rebuilt).as_secs_f64() * 1e3;
         self.finish(&engine)?;
+        meter.end()?;
         engine.opened.journal_edits = engine.set.replayed();
         engine.opened.total_ms = time::since(started).as_secs_f64() * 1e3;
         Ok(engine)
     }
 
     /// Steps 5 to 7, of records: how many were indexed.
-    fn index(&self, engine: &Engine, recovered: &Recovered) -> Result<u64> {
+    fn index(&self, engine: &Engine, recovered: &Recovered, meter: &Meter) -> Result<u64> {
         let region = Arc::clone(&engine.shared.region);
         let own = OwnRecords::find(&region, recovered, &engine.set)?;
         catch_up(engine, recovered, &own)?;
-        let progress = |done, total| self.progress("rebuild", done, total);
-        let records = rebuild::index(engine, recovered, self.threads(), &progress)?;
+        let records = rebuild::index(engine, recovered, self.threads(), meter)?;
         engine.scheduler.adopt_index(recovered.last)?;
         own.restore(engine)?;
         Ok(records)
@@ -314,12 +317,16 @@ impl Opening<'_> {
     fn threads(&self) -> usize {
         threads_of(self.options)
     }
+}
 
-    fn progress(&self, phase: &'static str, done: u64, total: u64) {
-        if let Some(progress) = &self.options.on_open_progress {
-            progress(OpenProgress { phase, done, total });
+/// Checks the row tables of all tables.
+fn verify_rows(region: &Region, set: &VersionSet) -> Result<()> {
+    for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
+        for row in &version.rows {
+            verify_row(region, version.table, row, &version.drained)?;
         }
     }
+    Ok(())
 }
 
 /// How many records were looked at.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::records;
 use crate::base::error::{Error, Result};
 use crate::base::options::Failpoint;
+use crate::base::progress::Meter;
 use crate::base::record::{LSN_MAX, Lsn, TableId};
 use crate::commit::{Accepted, Content, Recovered};
 use crate::engine::Engine;
@@ -27,17 +28,17 @@ type Tables = HashMap<TableId, Arc<TableCore>>;
 type ByTable = HashMap<(TableId, bool), Found>;
 
 /// Indexes what was committed, of living tables, and not drained; how many records that are.
-/// `progress` is told how many zones of how many are done.
+/// `meter` counts the bytes of their zones.
 pub(super) fn index(
     engine: &Engine,
     recovered: &Recovered,
     threads: usize,
-    progress: &(dyn Fn(u64, u64) + Sync),
+    meter: &Meter,
 ) -> Result<u64> {
     let tables: Tables = engine.tables().into_iter().map(|t| (t.id(), t)).collect();
     let rows = Mutex::new(open_rows(engine, &tables)?);
     let mut by_table: HashMap<_, Vec<Found>> = HashMap::default();
-    for found in scan(engine, &tables, recovered, threads, progress)? {
+    for found in scan(engine, &tables, recovered, threads, meter)? {
         found.into_iter().for_each(|(place, found)| by_table.entry(place).or_default().push(found));
     }
     let jobs: Vec<_> = by_table.into_iter().map(|job| Mutex::new(Some(job))).collect();
@@ -64,21 +65,21 @@ fn scan(
     tables: &Tables,
     recovered: &Recovered,
     threads: usize,
-    progress: &(dyn Fn(u64, u64) + Sync),
+    meter: &Meter,
 ) -> Result<Vec<ByTable>> {
-    let zones = &recovered.zones;
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (zones, all_zones) = (&recovered.zones, &engine.shared.zones);
+    let len = |zone| all_zones.geometry().zone_len(all_zones.units_of(zone));
+    let next = AtomicUsize::new(0);
     let all = Mutex::new(Vec::with_capacity(threads));
     at_once(threads.min(zones.len()), || {
         let mut found = ByTable::default();
         let claim = || zones.get(next.fetch_add(1, Ordering::Relaxed));
-        while let Some((_, accepted)) = claim() {
-            if let Err(error) = scan_zone(engine, tables, accepted, &mut found) {
+        while let Some((zone, accepted)) = claim() {
+            let scanned = scan_zone(engine, tables, accepted, &mut found);
+            if let Err(error) = scanned.and_then(|()| meter.did(len(*zone))) {
                 all.lock().push(Err(error));
                 return;
             }
-            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            progress(done as u64, zones.len() as u64);
         }
         all.lock().push(Ok(found));
     });

@@ -13,7 +13,7 @@ pub(super) const PAUSE: Duration = Duration::from_secs(2);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 #[derive(Clone)]
-pub(super) struct Progress {
+pub(super) struct NodeProgress {
     /// That of its last database.
     pub(super) directory: PathBuf,
     pub(super) commit: u64,
@@ -24,11 +24,11 @@ pub(super) struct Progress {
     pub(super) note: Option<String>,
 }
 
-impl Progress {
-    pub(super) fn none(directory: &Path) -> Progress {
+impl NodeProgress {
+    pub(super) fn none(directory: &Path) -> NodeProgress {
         let directory = directory.to_path_buf();
         let (commit, entry, restarts, missed) = (0, 0, 0, 0);
-        Progress { directory, commit, entry, restarts, missed, known_at: None, note: None }
+        NodeProgress { directory, commit, entry, restarts, missed, known_at: None, note: None }
     }
 
     pub(super) fn status(self, log: &SharedLog) -> NodeStatus {

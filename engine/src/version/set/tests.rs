@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::progress::Meter;
 use crate::base::record::LSN_MAX;
 use crate::mvcc::{KeyInterval, pin};
 use crate::sstable::tests::{Entry, write_extent};
@@ -82,7 +83,7 @@ fn what_was_applied_is_found_again() {
         "c"
     );
     let mut report = Findings::default();
-    assert!(again.verify(&mut report) > 10);
+    assert!(again.verify(&mut report, &Meter::silent()) > 10);
     assert_eq!(report, Findings::default());
     again.forget_drained_below(table, 6);
     assert_eq!(again.version(table).unwrap().drained.get(b"x"), 0);
@@ -134,7 +135,7 @@ fn a_cut_at_any_sync_leaves_each_edit_whole_or_absent() {
                     let got = keys(&again, table).len();
                     assert!(got == count || got == count + 2, "{got} of {count}");
                     let mut report = Findings::default();
-                    again.verify(&mut report);
+                    again.verify(&mut report, &Meter::silent());
                     assert_eq!(report, Findings::default());
                     let edit = add(&again, table, "zz");
                     again.apply(edit, 8).unwrap();
@@ -437,7 +438,7 @@ fn edits_go_on_while_the_journal_is_checked() {
     let (checked, report) = std::thread::scope(|scope| {
         let verifying = scope.spawn(|| {
             let mut report = Findings::default();
-            (set.verify(&mut report), report)
+            (set.verify(&mut report, &Meter::silent()), report)
         });
         assert!(held.wait(), "it reads the journal");
         (0..20).for_each(|_| rename(&set, table, Room::Ordinary).unwrap());
@@ -449,7 +450,7 @@ fn edits_go_on_while_the_journal_is_checked() {
     // The header, the checkpoint and one edit: those that were durable when it began.
     assert_eq!(checked, 3);
     let mut report = Findings::default();
-    assert_eq!((set.verify(&mut report), report), (23, Findings::default()));
+    assert_eq!((set.verify(&mut report, &Meter::silent()), report), (23, Findings::default()));
 }
 
 #[test]
@@ -467,7 +468,7 @@ fn a_lost_epoch_or_edit_is_damage() {
     let path = Path::new("/db/journal-00000001");
     files.corrupt(path, 70, 1);
     let mut report = Findings::default();
-    set.verify(&mut report);
+    set.verify(&mut report, &Meter::silent());
     assert_eq!(
         (report.count(), report.damages[0].tier, report.damages[0].offset),
         (1, "journal", 64)
@@ -531,7 +532,7 @@ fn a_device_that_lies_about_extents_is_found_out() {
     set.apply(edit, 7).unwrap();
     let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
     let mut report = Findings::default();
-    again.verify(&mut report);
+    again.verify(&mut report, &Meter::silent());
     assert_eq!(report.count(), 1);
     let version = again.version(table).unwrap();
     let cache = BlockCache::new(0);
