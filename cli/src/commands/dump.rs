@@ -70,8 +70,10 @@ pub(crate) fn dump(session: &mut Session, arguments: &DumpArguments) -> Result<O
         done
     } else {
         file::replace(&arguments.file, |to| {
-            let mut to = BufWriter::new(to);
+            let bar = session.output.byte_bar(None);
+            let mut to = BufWriter::new(bar.wrap_write(to));
             let done = write(&mut to)?;
+            bar.finish_and_clear();
             let failed = |error| Failure::io(format!("write {}", arguments.file.display()), &error);
             to.flush().map_err(failed).map(|()| done)
         })
@@ -84,12 +86,10 @@ pub(crate) fn dump(session: &mut Session, arguments: &DumpArguments) -> Result<O
 
 /// Loads a dump of either form.
 pub(crate) fn load(session: &mut Session, arguments: &LoadArguments) -> Result<Outcome, Failure> {
-    let input: Box<dyn Read> = match arguments.file == Path::new("-") {
-        true => Box::new(io::stdin()),
-        false => Box::new(crate::import::open(&arguments.file)?),
-    };
+    let (input, length) = crate::import::input(&arguments.file)?;
+    let bar = session.output.byte_bar(length);
     interrupt::on_signals();
-    let mut input = BufReader::new(Stops(input));
+    let mut input = BufReader::new(bar.wrap_read(Stops(input)));
     let failed = |error| Failure::io(format!("read {}", arguments.file.display()), &error);
     let is_json = input.fill_buf().map_err(|e| ended(failed(e)))?.first() == Some(&b'{');
     let options = options_of(&arguments.table);
@@ -99,6 +99,7 @@ pub(crate) fn load(session: &mut Session, arguments: &LoadArguments) -> Result<O
         false => database.load(&options, input),
     };
     let loaded = loaded.map_err(|error| ended(error.into()));
+    bar.finish_and_clear();
     let closed = database.close();
     let report = match loaded {
         Ok(report) => report,

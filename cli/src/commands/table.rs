@@ -49,7 +49,7 @@ pub(crate) fn run(session: &mut Session, arguments: &TableArguments) -> Result<O
         database.set_cold_tier(&table, tier)?;
     }
     let done = format!("table `{name}` has tier {}", tier.as_str());
-    let bar = session.output.step_bar();
+    let bar = session.output.byte_bar(Some(database.table_stats(&table)?.misplaced_bytes));
     let moved = if arguments.wait { wait(&database, &table, &bar) } else { Ok(()) };
     bar.finish_and_clear();
     if let Err(cause) = moved {
@@ -85,7 +85,10 @@ fn wait(database: &Database, table: &Table, bar: &ProgressBar) -> Result<(), Fai
         if let Some(note) = lasting.look(note(database)) {
             return Err(Failure::Outside(format!("the object store: {note}")));
         }
-        bar.set_message(size(misplaced));
+        // What is written meanwhile follows, too.
+        let total = bar.length().unwrap_or(0).max(misplaced);
+        bar.set_length(total);
+        bar.set_position(total - misplaced);
         std::thread::sleep(LOOK);
     }
 }

@@ -31,7 +31,6 @@ const LISTED: usize = 10;
 /// Imports a file.
 pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<Outcome, Failure> {
     let begin = Instant::now();
-    let is_stdin = arguments.file == Path::new("-");
     let format = match arguments.format.or_else(|| format_of(&arguments.file)) {
         Some(format) => format,
         None => {
@@ -39,13 +38,7 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
             return Err(Failure::Invalid(why.to_owned()));
         }
     };
-    let (input, length): (Box<dyn Read>, Option<u64>) = if is_stdin {
-        (Box::new(std::io::stdin()), None)
-    } else {
-        let file = open(&arguments.file)?;
-        let length = file.metadata().ok().filter(|data| data.is_file()).map(|data| data.len());
-        (Box::new(file), length)
-    };
+    let (input, length) = input(&arguments.file)?;
     let bar = session.output.byte_bar(length);
     // The columns are looked at before anything is made.
     let input = bar.wrap_read(interrupt::Stops(input));
@@ -138,6 +131,16 @@ fn add_all(
         }
     }
     Ok(())
+}
+
+/// What is to be read, `-` for standard input, and how many bytes that is, where it is known.
+pub(crate) fn input(path: &Path) -> Result<(Box<dyn Read>, Option<u64>), Failure> {
+    if path == Path::new("-") {
+        return Ok((Box::new(std::io::stdin()), None));
+    }
+    let file = open(path)?;
+    let length = file.metadata().ok().filter(|data| data.is_file()).map(|data| data.len());
+    Ok((Box::new(file), length))
 }
 
 /// Opens a file to read.
