@@ -12,9 +12,9 @@
 static const ulonglong ESCALATE_AT = 4;
 
 /*
-  Locks all rows of a table, unless another transaction holds some of them, or so many ranges that it
-  saves no memory: rows and ranges can be locked one by one then, and nothing waits or fails for what
-  only saves memory.
+  Locks all rows of a table, unless another transaction holds some of them, or there is no memory for
+  its part in their ranges: rows and ranges can be locked one by one then, and nothing waits or fails
+  for what only saves memory.
 */
 int Trx::lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole)
 {
@@ -40,17 +40,45 @@ bool Trx::holds_whole(const Bytes &name, bool is_exclusive) const
 int Trx::becomes_whole(const Bytes &name, terrace_table *table, bool is_exclusive, bool *is_whole)
 {
   Ranges &of_table = ranges_locked[name];
-  const ulonglong before = terrace_transaction_lock_memory(transaction);
   is_exclusive |= of_table.are_exclusive;
   const int error = lock_whole(table, is_exclusive, is_whole);
   if (*is_whole)
+  {
     whole[name] = is_exclusive;
-  const ulonglong now = terrace_transaction_lock_memory(transaction);
-  const ulonglong freed = now < before ? std::min(before - now, of_table.bytes) : 0;
-  of_table.bytes -= freed;
-  range_bytes -= freed;
+    range_bytes -= of_table.bytes;
+    of_table.bytes = 0;
+  }
   // It is tried again with more.
   of_table.due = of_table.bytes + settings.lock_limit / ESCALATE_AT / 4;
+  return error;
+}
+
+/* Of the tables whose ranges take more than is due, or of all, the one with most becomes one lock. */
+int Trx::most_becomes_whole(bool is_due)
+{
+  auto most = ranges_locked.end();
+  for (auto at = ranges_locked.begin(); at != ranges_locked.end(); ++at)
+    if (at->second.bytes > (is_due ? at->second.due : 0) &&
+        (most == ranges_locked.end() || at->second.bytes > most->second.bytes))
+      most = at;
+  if (most == ranges_locked.end())
+    return 0;
+  Failure failure;
+  const char *of_most = most->first.c_str();
+  terrace_table *table = terrace_database_existing_table(terrace_db, of_most, failure.out());
+  int error = 0;
+  bool is_whole;
+  if (table)
+    error = becomes_whole(most->first, table, false, &is_whole);
+  else if (failure.status() != TERRACE_MISSING_TABLE)
+    error = fail(failure);
+  else
+  {
+    // A temporary table that this transaction has dropped: nothing of it becomes whole.
+    range_bytes -= most->second.bytes;
+    ranges_locked.erase(most);
+  }
+  terrace_table_free(table);
   return error;
 }
 
@@ -60,43 +88,19 @@ int Trx::before_range_lock(const Bytes &name, bool is_exclusive, bool *is_whole)
   const ulonglong step = settings.lock_limit / ESCALATE_AT;
   if (*is_whole || range_bytes < std::max(due, step))
     return 0;
-  // The table at hand need not have the most.
-  auto most = ranges_locked.end();
-  for (auto at = ranges_locked.begin(); at != ranges_locked.end(); ++at)
-    if (at->second.bytes > at->second.due &&
-        (most == ranges_locked.end() || at->second.bytes > most->second.bytes))
-      most = at;
-  int error = 0;
-  if (most != ranges_locked.end())
-  {
-    Failure failure;
-    const char *of_most = most->first.c_str();
-    terrace_table *table = terrace_database_existing_table(terrace_db, of_most, failure.out());
-    if (table)
-      error = becomes_whole(most->first, table, false, is_whole);
-    else if (failure.status() != TERRACE_MISSING_TABLE)
-      error = fail(failure);
-    else
-    {
-      // A temporary table that this transaction has dropped: nothing of it becomes whole.
-      range_bytes -= most->second.bytes;
-      ranges_locked.erase(most);
-    }
-    terrace_table_free(table);
-  }
+  const int error = most_becomes_whole(true);
   due = range_bytes + step / 4;
   *is_whole = holds_whole(name, is_exclusive);
   return error;
 }
 
-terrace_cursor *Trx::locking_cursor(terrace_cursor *cursor, const Bytes &name, terrace_table *table,
-                                    const terrace_range &range, bool is_exclusive, uint *kind,
-                                    Failure *failure)
+terrace_cursor *Trx::counted_cursor(terrace_cursor *cursor, const Bytes &name, terrace_table *table,
+                                    const terrace_range &range, uint kind, Failure *failure)
 {
-  const bool locks = *kind == TERRACE_FOR_UPDATE || *kind == TERRACE_FOR_SHARE;
+  const bool locks = kind == TERRACE_FOR_UPDATE || kind == TERRACE_FOR_SHARE;
   const ulonglong before = locks ? terrace_transaction_lock_memory(transaction) : 0;
   if (!cursor)
-    cursor = terrace_transaction_cursor(transaction, table, &range, *kind, failure->out());
+    cursor = terrace_transaction_cursor(transaction, table, &range, kind, failure->out());
   else if (terrace_cursor_set_range(cursor, &range, failure->out()) != TERRACE_OK)
   {
     terrace_cursor_free(cursor);
@@ -104,16 +108,31 @@ terrace_cursor *Trx::locking_cursor(terrace_cursor *cursor, const Bytes &name, t
   }
   if (!locks)
     return cursor;
-  Ranges &of_table = ranges_locked[name];
-  of_table.are_exclusive |= is_exclusive;
   // Locks on rows may have become ranges meanwhile, which takes less.
   const ulonglong now = std::max<ulonglong>(before, terrace_transaction_lock_memory(transaction));
-  of_table.bytes += now - before;
+  ranges_locked[name].bytes += now - before;
   range_bytes += now - before;
-  bool is_whole = false;
-  if (cursor || failure->status() != TERRACE_TOO_LARGE ||
-      becomes_whole(name, table, is_exclusive, &is_whole) || !is_whole)
+  return cursor;
+}
+
+terrace_cursor *Trx::locking_cursor(terrace_cursor *cursor, const Bytes &name, terrace_table *table,
+                                    const terrace_range &range, bool is_exclusive, uint *kind,
+                                    Failure *failure)
+{
+  cursor = counted_cursor(cursor, name, table, range, *kind, failure);
+  if (*kind != TERRACE_FOR_UPDATE && *kind != TERRACE_FOR_SHARE)
     return cursor;
+  ranges_locked[name].are_exclusive |= is_exclusive;
+  if (cursor || failure->status() != TERRACE_TOO_LARGE || most_becomes_whole(false))
+    return cursor;
+  bool is_whole = holds_whole(name, is_exclusive);
+  if (!is_whole)
+  {
+    cursor = counted_cursor(nullptr, name, table, range, *kind, failure);
+    if (cursor || failure->status() != TERRACE_TOO_LARGE ||
+        becomes_whole(name, table, is_exclusive, &is_whole) || !is_whole)
+      return cursor;
+  }
   *kind = TERRACE_READ_NEWEST;
-  return terrace_transaction_cursor(transaction, table, &range, *kind, failure->out());
+  return counted_cursor(nullptr, name, table, range, *kind, failure);
 }

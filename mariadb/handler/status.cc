@@ -112,6 +112,8 @@ static Bytes variable_of(const Bytes &metric)
   for (size_t at = metric.find('"'); at != Bytes::npos;)
   {
     const size_t end = metric.find('"', at + 1);
+    if (end == Bytes::npos)
+      break;
     name += '_' + metric.substr(at + 1, end - at - 1);
     at = metric.find('"', end + 1);
   }

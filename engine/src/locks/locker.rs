@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::manager::{Attempt, Granted, LockManager, Patience, note_deadlock};
-use super::ranges::RangeLocks;
 use super::request::Shard;
 use super::request::{
     Held, Mode, Name, Outcome, OwnerId, Request, SPACE, Span, Waiter, keys_of, name, names,
@@ -182,12 +181,6 @@ impl Locker {
         (Shard::POINT + size_of::<Name>()) * 3 / 2 + 2 * heap
     }
 
-    /// Bytes of memory that a lock on a range takes, if none that is held is next to it.
-    fn bytes_of_range(range: &KeyRange) -> usize {
-        let ends = range.bound_bytes() + 2 * SPACE;
-        bytes_between(ends) + 2 * RangeLocks::bytes_of_boundary(0) + ends
-    }
-
     /// Bytes of memory that its locks take, and what else was counted.
     pub(crate) fn memory(&self) -> usize {
         self.memory.saturating_add_signed(self.boundaries)
@@ -198,7 +191,7 @@ impl Locker {
     /// between them they stay, until there are twice as many.
     fn make_room(&mut self, more: usize) -> Result<()> {
         let own = self.memory();
-        let limit = match self.counts_with_others() {
+        let limit = match self.counts_with_others(more) {
             true => {
                 let others = self.manager.memory().saturating_sub(own);
                 self.limit.min(self.manager.most_memory().saturating_sub(others))
@@ -213,9 +206,9 @@ impl Locker {
         self.check_room(more)
     }
 
-    /// Whether it holds so much that the locks of all owners bound it.
-    fn counts_with_others(&self) -> bool {
-        self.memory() > STEP
+    /// Whether with so many bytes more it holds so much that the locks of all owners bound it.
+    fn counts_with_others(&self, more: usize) -> bool {
+        self.memory() + more > STEP
     }
 
     /// Whether so many bytes more may be taken. One that holds little is not refused for what
@@ -227,7 +220,7 @@ impl Locker {
             (whose, own, format!("its limit is {limit}"), "use a larger lock_limit")
         } else {
             let (all, most) = (self.manager.memory() + more, self.manager.most_memory());
-            if all <= most || !self.counts_with_others() {
+            if all <= most || !self.counts_with_others(more) {
                 return Ok(());
             }
             let which = format!("an eighth of the database's memory limit, {most}, is for them");
@@ -280,20 +273,17 @@ impl Locker {
         self.manager.has(&Request { owner: self.id, mode, span })
     }
 
-    /// Whether all locks need no more memory with this range: what its own ones in it give back is
-    /// enough for it, and for its part in the boundaries of other owners.
-    fn is_for_free(&self, space: u64, range: &KeyRange, mode: Mode) -> bool {
-        let Some(keys) = range.interval() else { return true };
-        let names = names(space, &keys);
+    /// Bytes that all locks would take more with these names: with their part in the boundaries of
+    /// other owners, and without what its own ranges in them give back.
+    fn bytes_of_range(&self, names: &KeyInterval, mode: Mode) -> usize {
         let (mut joined, mut freed) = (names.clone(), 0);
-        for one in self.ranges.touching(&names) {
+        for one in self.ranges.touching(names) {
             joined = joined.joined(&one);
             freed += bytes_of(&one);
         }
-        let span = Span::Range(names);
-        let request = Request { owner: self.id, mode, span };
+        let request = Request { owner: self.id, mode, span: Span::Range(names.clone()) };
         let grown = self.manager.ranges.lock().growth(&request);
-        grown + bytes_of(&joined).cast_signed() <= freed.cast_signed()
+        usize::try_from(grown + bytes_of(&joined).cast_signed() - freed.cast_signed()).unwrap_or(0)
     }
 
     /// Locks all keys of a range, those that are not there too; the part of it that its ranges did
@@ -306,11 +296,11 @@ impl Locker {
         patience: Patience,
         table: &dyn Fn() -> String,
     ) -> Result<Option<KeyRange>> {
-        let room = self.make_room(Locker::bytes_of_range(range));
-        // The look at what is held is the cheaper one.
-        let needs_room =
-            || !self.has_range(space, range, mode) && !self.is_for_free(space, range, mode);
-        if room.is_err() && needs_room() {
+        let Some(keys) = range.interval() else { return Ok(None) };
+        let names = names(space, &keys);
+        let room = self.make_room(self.bytes_of_range(&names, mode));
+        // Keys may have become ranges, which it joins.
+        if room.is_err() && self.bytes_of_range(&names, mode) > 0 {
             return room.map(|()| None);
         }
         self.lock_range_beyond_limit(space, range, mode, patience, table)
@@ -413,9 +403,10 @@ impl Locker {
         }
     }
 
-    /// Locks ranges in place of many keys, without waiting. Runs of its keys between which no other
-    /// owner has a lock, or waits for one, become ranges in the mode of the keys. The keys between
-    /// them are locked with them, and it did not ask for those.
+    /// Locks ranges in place of many keys, without waiting. Runs of its keys become ranges in the
+    /// mode of the keys, where no other owner has a lock between them that excludes this, or waits
+    /// for one, and the range takes less memory. The keys between them are locked with them, and it
+    /// did not ask for those.
     pub(super) fn escalate(&mut self) {
         let mut points = std::mem::take(&mut self.points);
         points.sort_unstable();
@@ -457,10 +448,15 @@ impl Locker {
     }
 
     /// Locks the names from `start` to the last of `keys` in place of the keys; whether they were
-    /// free.
+    /// free, and that saves memory.
     fn lock_instead(&mut self, start: Vec<u8>, keys: &[Name], mode: Mode) -> bool {
+        let freed: usize = keys.iter().map(|key| Locker::bytes_of_key(key.len() - SPACE)).sum();
+        let names = KeyInterval { start, end: keys.last().map(|last| after(last)) };
+        if self.bytes_of_range(&names, mode) > freed {
+            return false;
+        }
         self.has_shared_range |= mode == Mode::Shared;
-        let span = Span::Range(KeyInterval { start, end: keys.last().map(|last| after(last)) });
+        let span = Span::Range(names);
         let request = Request { owner: self.id, mode, span };
         match self.manager.attempt(request, Patience::None, self.work, None, &String::new) {
             Attempt::Granted(granted) => drop(self.hold_range(granted)),
@@ -474,7 +470,6 @@ impl Locker {
             }
             _ => drop(self.manager.release_keys(self.id, keys)),
         }
-        let freed: usize = keys.iter().map(|key| Locker::bytes_of_key(key.len() - SPACE)).sum();
         self.set_memory(self.memory - freed);
         true
     }

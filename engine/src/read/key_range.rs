@@ -79,15 +79,6 @@ impl KeyRange {
         }
     }
 
-    /// Bytes of its two ends.
-    pub(crate) fn bound_bytes(&self) -> usize {
-        let len = |bound: &Bound<Vec<u8>>| match bound {
-            Bound::Included(key) | Bound::Excluded(key) => key.len(),
-            Bound::Unbounded => 0,
-        };
-        len(&self.lower) + len(&self.upper)
-    }
-
     /// Whether every key lies inside.
     pub(crate) fn is_everything(&self) -> bool {
         self.lower == Bound::Unbounded && self.upper == Bound::Unbounded
