@@ -7,6 +7,7 @@
 //! Thread safety: one step at a time, by the node's thread or a stepper, behind `applier`.
 //! `current` is held for a few instructions. One node at a time has a directory, by its lock.
 
+mod advance;
 mod progress;
 
 use std::collections::BTreeSet;
@@ -15,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::apply::{Applier, EntryApplied};
+use super::apply::Applier;
 use super::checkpoint::{self, DataPlace, FoundCheckpoint};
-use super::log::{EntryBody, FollowerPlace, NextEntry, SharedLog};
+use super::log::{FollowerPlace, SharedLog};
 use super::places::Places;
 use super::registration::Registration;
 use super::status::NodeStatus;
@@ -34,14 +35,12 @@ use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
 use crate::os::{DirectoryLock, NotOpen, time};
 use crate::storage::ObjectTier;
+use advance::FailedStart;
 use progress::{NodeProgress, PAUSE, rest_after};
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(600);
-
-/// Of so many answers that there is none, one has the node look whether it was deleted.
-const LOOKS: u32 = 8;
 
 /// A node that reads data in the store starts from a newer checkpoint after so many. The writer
 /// keeps data of twice as many for a registered one.
@@ -74,10 +73,13 @@ pub(super) struct Node {
     applier: Mutex<Option<Applier>>,
     current: RwLock<Option<Current>>,
     progress: Mutex<NodeProgress>,
-    /// Answers in a row that there is no next entry.
+    /// Answers in a row that there is no next entry, and that there is one.
     misses: AtomicU32,
+    hits: AtomicU32,
     /// Checkpoints since the one that it started from.
     behind: AtomicU32,
+    /// Why a start from the newest checkpoint failed, if it would fail again.
+    failed_start: Mutex<Option<FailedStart>>,
     stop: AtomicBool,
     woken: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -125,8 +127,10 @@ impl Node {
             current: RwLock::default(),
             progress: Mutex::new(NodeProgress::none(directory)),
             misses: AtomicU32::new(0),
+            hits: AtomicU32::new(0),
             // What an earlier opening has applied is not known.
             behind: AtomicU32::new(MOST_BEHIND),
+            failed_start: Mutex::default(),
             stop: AtomicBool::new(false),
             woken: Condvar::new(),
             thread: Mutex::default(),
@@ -265,73 +269,6 @@ impl Node {
         bases.filter(|base| *base > 0).min().unwrap_or(0)
     }
 
-    /// Whether a reader that has come to a checkpoint starts from that, since it has too much of
-    /// its own, or the writer is about to delete what it reads.
-    fn wants_newer(&self, reader: &Applier) -> bool {
-        if !self.reads_store {
-            return false;
-        }
-        // What no handle needs any more holds nothing back.
-        self.clean();
-        let behind = self.behind.fetch_add(1, Ordering::Relaxed) + 1;
-        let most = if self.options.follower_name.is_some() { MOST_BEHIND } else { 1 };
-        let own = reader.db.inner.set.store().space().taken_bytes;
-        behind >= most || own > self.options.object_cache
-    }
-
-    fn advance(&self, applier: &mut Option<Applier>, kept: u64) -> Result<bool> {
-        if self.is_left_behind(applier.as_ref(), kept) {
-            self.start_anew(applier)?;
-            return Ok(true);
-        }
-        let Some(reader) = applier else {
-            self.restart(applier)?;
-            return Ok(true);
-        };
-        let number = reader.next()?;
-        let misses = self.misses.load(Ordering::Relaxed);
-        let looks = self.options.stepped || misses.is_multiple_of(LOOKS);
-        let next = match self.log.next_entry(number, looks) {
-            Ok(NextEntry::There(entry)) => reader.apply(&entry, &self.log).map(|it| (entry, it)),
-            Ok(NextEntry::Absent) => {
-                self.misses.fetch_add(1, Ordering::Relaxed);
-                return Ok(false);
-            }
-            Ok(NextEntry::Deleted) => {
-                self.restart(applier)?;
-                self.progress.lock().missed += 1;
-                return Ok(true);
-            }
-            Err(error) => Err(error),
-        };
-        self.misses.store(0, Ordering::Relaxed);
-        let starts_anew = match next {
-            Ok((_, EntryApplied::Leaps)) => true,
-            Ok((entry, EntryApplied::Done)) => {
-                matches!(entry.body, EntryBody::Checkpoint(_)) && self.wants_newer(reader)
-            }
-            // The store has lost the entry, or what the node reads; or the node's database refuses
-            // what it is to commit, which it would for ever.
-            Err(error)
-                if error.kind() == ErrorKind::Corrupt && error.is_of_store()
-                    || error.kind().is_refusal() =>
-            {
-                // Without newer data the node would start again and again from what it has.
-                let newer = if self.reads_store { reader.base.max(number) } else { number };
-                if !self.log.starts_behind(newer)? {
-                    return Err(error);
-                }
-                true
-            }
-            // If the writer has deleted it, the next step starts anew.
-            Err(error) => return Err(error),
-        };
-        if starts_anew {
-            self.restart(applier)?;
-        }
-        Ok(true)
-    }
-
     /// Goes on with the database of an earlier opening.
     fn resume(&self) -> Result<Option<Applier>> {
         for path in self.places.candidates()? {
@@ -389,6 +326,7 @@ impl Node {
         loop {
             let found = self.newest()?;
             let base = found.manifest.number;
+            self.check_start(&found)?;
             tries += 1;
             match self.registration.beating(|| self.restart_from(&found, applier)) {
                 // The node stood still for so long that the writer has gone on without it.
@@ -418,7 +356,8 @@ impl Node {
         let db = Database::open_made(&path, &options, made)?;
         let mut reader = Applier::restored(db, (found, place), &self.log)?;
         reader.check_log(&self.log)?;
-        takeover::apply_to(&self.log, found, &mut reader)?;
+        let applied = takeover::apply_to(&self.log, found, &mut reader);
+        applied.inspect_err(|error| self.note_failed_start(found, error))?;
         self.progress.lock().restarts += 1;
         self.behind.store(0, Ordering::Relaxed);
         let before = self.show(&reader, path);

@@ -128,18 +128,36 @@ pub(super) fn claim(
     registration: &Registration,
     is_last: bool,
 ) -> Result<Option<Claimed>> {
-    let log = &claiming.log;
     match claim_from(claiming, applier, registration) {
         Err(error)
             if !is_last
                 && error.kind() == ErrorKind::Corrupt
                 && error.is_of_store()
-                && log.starts_behind(applier.next()?)? =>
+                && is_mended(&claiming.log, applier.base, applier.next()?, &error)? =>
         {
             Ok(None)
         }
         claimed => claimed,
     }
+}
+
+/// Whether a reader that has failed would fail again: the store has lost the entry, or what the
+/// reader reads there; or the reader's database refuses what it is to commit.
+pub(super) fn is_lasting(error: &Error) -> bool {
+    error.kind() == ErrorKind::Corrupt && error.is_of_store() || error.kind().is_refusal()
+}
+
+/// Whether a start from the newest checkpoint goes round what a reader has failed with at entry
+/// `number`: an entry that it does not read, or data of which it has newer one.
+pub(super) fn is_mended(log: &SharedLog, base: u64, number: u64, error: &Error) -> Result<bool> {
+    let Some(newest) = log.header(log.end()?.checkpoint)? else { return Ok(false) };
+    let entries = format!("{}/shared/log", log.address());
+    let is_data = error.damage().is_some_and(|it| !it.file.to_string_lossy().starts_with(&entries));
+    Ok(if is_data {
+        newest.number > base && newest.number >= number
+    } else {
+        newest.first > number && newest.number > number
+    })
 }
 
 /// As [`claim`], from where the reader is.

@@ -258,12 +258,6 @@ impl SharedLog {
         Ok((there, end))
     }
 
-    /// Whether a reader of the newest checkpoint goes on behind an entry.
-    pub(crate) fn starts_behind(&self, number: u64) -> Result<bool> {
-        let newest = self.header(self.end()?.checkpoint)?;
-        Ok(newest.is_some_and(|newest| newest.first > number && newest.number > number))
-    }
-
     /// Whether the log has left `number` behind: an object there is no entry of it any more.
     pub(crate) fn is_past(&self, number: u64) -> Result<bool> {
         Ok(self.head()?.0.oldest > number)

@@ -500,3 +500,62 @@ fn a_standby_that_was_away_for_too_long_is_promoted() {
         assert_eq!(content(&again.database().unwrap()).unwrap(), expected, "{case}");
     }
 }
+
+/// A node that is farther from the store than the writer fell behind a writer of `Remote` commits,
+/// of which each has an entry: it read one entry at a time. It reads those together that are there.
+#[test]
+fn a_node_that_is_behind_reads_several_entries_together() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = begun(shared(&server));
+    let follower = follow(&Machine::with_files(), &server);
+    catch_up(|| follower.step()).unwrap();
+    let table = db.existing_table("t").unwrap().durability(Durability::Remote);
+    (0..100).for_each(|n| table.put(key(n), key(n)).unwrap());
+    let mut steps = 0;
+    while follower.step().unwrap() {
+        steps += 1;
+    }
+    assert!((10..40).contains(&steps), "{steps}");
+    assert_eq!(content(&follower.database().unwrap()).unwrap(), content(&db).unwrap());
+}
+
+/// Bug: a node that has to start from a checkpoint copied all data again and again where an entry
+/// between that data and the checkpoint's entry is damaged. Cause: it met the entry behind the
+/// copy. Fix: it knows the checkpoint with which it failed, and looks at the entries first.
+#[test]
+fn a_start_that_fails_behind_its_data_copies_the_data_once() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = begun(shared(&server));
+    let standby = of_machine(&Machine::with_files(), None).standby(server.url(), "/s").unwrap();
+    catch_up(|| standby.step()).unwrap();
+    checkpoints(&db, 4);
+    let table = db.existing_table("t").unwrap();
+    let count = || db.stats().share.unwrap().checkpoints;
+    let before = count();
+    while count() == before {
+        table.durability(Durability::Relaxed).put(key(1), vec![7; 4000]).unwrap();
+        db.step().unwrap();
+    }
+    table.put(key(2), "between the data and the entry").unwrap();
+    settle(|| db.step());
+    let entries: Vec<String> =
+        server.names().into_iter().filter(|name| name.starts_with("shared/log/")).collect();
+    server.damage(&entries[entries.len() - 2], 80);
+    let copied = || {
+        let pieces = server.names().into_iter().filter(|it| it.starts_with("shared/extents/"));
+        pieces.map(|piece| server.asked(&piece).gets).sum::<u64>()
+    };
+    let before = copied();
+    assert_eq!(standby.step().unwrap_err().kind(), ErrorKind::Corrupt);
+    let once = copied();
+    assert!(once > before, "it has copied data");
+    for _ in 0..5 {
+        assert_eq!(standby.step().unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    assert_eq!(copied(), once, "and not again");
+    checkpoints(&db, 1);
+    catch_up(|| standby.step()).unwrap();
+    assert_eq!(content(&standby.database().unwrap()).unwrap(), content(&db).unwrap());
+}
