@@ -245,6 +245,8 @@ enum Signal {
     Merge,
     /// The object store failed. Nothing that is durable on this machine is in doubt.
     Store,
+    /// It did, and does so until the database is opened again.
+    StoreForGood,
     /// The system had no descriptor, memory or thread left. Nothing was done.
     Shortage,
 }
@@ -347,6 +349,17 @@ impl Error {
 
     /// Whether the object store failed.
     pub(crate) fn is_of_store(&self) -> bool {
+        matches!(self.0.signal, Signal::Store | Signal::StoreForGood)
+    }
+
+    /// The same as an error of the object store that lasts until the database is opened again.
+    pub(crate) fn of_store_for_good(mut self) -> Error {
+        self.0.signal = Signal::StoreForGood;
+        self
+    }
+
+    /// Whether the object store failed, and may answer later.
+    pub(crate) fn is_of_store_for_now(&self) -> bool {
         self.0.signal == Signal::Store
     }
 

@@ -199,7 +199,7 @@ impl Feed {
             return;
         };
         // A store that is away comes back. A disk that fails needs its owner.
-        let is_passing = error.is_of_store() || error.may_pass();
+        let is_passing = error.is_of_store_for_now() || error.may_pass();
         if !is_passing && !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) {
             remote.failures += 1;
             if remote.failures >= TRIES {
@@ -571,6 +571,22 @@ mod tests {
                 assert!(began.elapsed() < interval, "it slept in round {round}");
             });
         }
+    }
+
+    /// Bug: a `Remote` commit waited for ever once a sync of a store in a directory had failed.
+    /// Cause: all failures of the store were taken for passing. Fix: this one counts.
+    #[test]
+    fn a_store_that_fails_for_good_ends_waits() {
+        let away = || Err(Error::new(ErrorKind::Unavailable, "away").of_store());
+        let unsynced = || Err(Error::new(ErrorKind::Unavailable, "unsynced").of_store_for_good());
+        let feed = Feed::default();
+        (0..10 * TRIES).for_each(|_| feed.tried(7, &away()));
+        assert!(!feed.is_decided(7));
+        (0..TRIES).for_each(|_| feed.tried(7, &unsynced()));
+        let error = feed.wait_remote(7, None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownOutcome);
+        assert!(error.to_string().contains("unsynced"), "{error}");
+        assert!(!feed.is_decided(8), "later ones are tried");
     }
 
     /// After a failure the shipper waited as it does for groups: not at all while a whole segment

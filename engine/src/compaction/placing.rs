@@ -6,7 +6,8 @@
 //! sets D of its keys to it. D says that everything up to there is in levels, so nothing else of
 //! these keys may be on its way: no record of level 0 up to that LSN, and no older run. What is
 //! newer stays above. With extents go the keys between them, so that D keeps few steps; an extent
-//! that has to be merged is left to the drain.
+//! that has to be merged is left to the drain. So is one that has too much of a level below it: rows
+//! far apart. The drain cuts it; as it is, one job would have to take along all that lies under it.
 
 use std::sync::Arc;
 
@@ -63,11 +64,11 @@ impl<E: Described> Placing<E> {
 
 /// The next extents of loads at or below `upto` that can be placed, the oldest load's first.
 /// `is_empty` says whether level 0 has nothing of some keys up to an LSN that is not drained;
-/// `busy` is what other jobs work on, whose keys are
-/// left alone in all levels.
+/// `busy` is what other jobs work on, whose keys are left alone in all levels. A level may have
+/// `most_under` bytes under an extent that is placed.
 pub(crate) fn place<E: Described>(
     version: &Version<E>,
-    upto: Lsn,
+    (upto, most_under): (Lsn, u64),
     busy: &[ClaimedKeys],
     is_empty: &dyn Fn(&KeyInterval, Lsn) -> Result<bool>,
 ) -> Result<Option<Placing<E>>> {
@@ -81,7 +82,7 @@ pub(crate) fn place<E: Described>(
         Ok(is_free && is_empty(keys, run.lsn)?)
     };
     for run in loads {
-        let placing = place_some(version, run, &|keys| is_free(run, keys))?;
+        let placing = place_some(version, run, most_under, &|keys| is_free(run, keys))?;
         debug_assert!(
             placing.as_ref().is_none_or(|placing| placing.lsn <= upto),
             "what is placed is at or below what may be drained"
@@ -97,6 +98,7 @@ pub(crate) fn place<E: Described>(
 fn place_some<E: Described>(
     version: &Version<E>,
     run: &Run<E>,
+    most_under: u64,
     is_free: &dyn Fn(&KeyInterval) -> Result<bool>,
 ) -> Result<Option<Placing<E>>> {
     let mut placing: Option<Placing<E>> = None;
@@ -105,7 +107,7 @@ fn place_some<E: Described>(
         let before = placing.as_ref().and_then(|placing| placing.interval.end.clone());
         let start = before.unwrap_or_else(|| meta.smallest_key.clone());
         let keys = KeyInterval { start, end: Some(after(&meta.greatest_key)) };
-        let level = match deepest(version, meta) {
+        let level = match deepest(version, meta, most_under) {
             Some(level) if is_free(&keys)? => Some(level),
             _ => None,
         };
@@ -128,10 +130,15 @@ fn place_some<E: Described>(
 }
 
 /// The deepest level that an extent can be put into, if there is one.
-fn deepest<E: Described>(version: &Version<E>, meta: &ExtentMeta) -> Option<u8> {
+fn deepest<E: Described>(version: &Version<E>, meta: &ExtentMeta, most_under: u64) -> Option<u8> {
     let (first, last) = (&meta.smallest_key, &meta.greatest_key);
-    let levels = version.levels.iter();
-    let free = levels.take_while(|l| l.overlapping_closed(first, last).is_empty()).count();
+    let len = |extent: &E| u64::from(extent.meta().location.len);
+    let mut under =
+        version.levels.iter().map(|l| l.overlapping_closed(first, last).iter().map(len).sum());
+    if under.clone().any(|bytes: u64| bytes > most_under) {
+        return None;
+    }
+    let free = under.position(|bytes| bytes > 0).unwrap_or(version.levels.len());
     let deepest = if free == version.levels.len() { free.max(USUAL_DEPTH) } else { free };
     u8::try_from(deepest).ok().filter(|level| *level > 0)
 }
@@ -199,7 +206,7 @@ mod tests {
         let is_empty = |keys: &KeyInterval, upto: Lsn| {
             Ok(!level0.iter().any(|(key, lsn)| *lsn <= upto && keys.contains(key.as_bytes())))
         };
-        let Some(placing) = place(&version, 20, &busy, &is_empty).unwrap() else {
+        let Some(placing) = place(&version, (20, 250), &busy, &is_empty).unwrap() else {
             return "nothing".into();
         };
         let of = |(level, extent): &(u8, Meta)| format!("{} to {}", extent.id, known_as(*level));
@@ -243,6 +250,17 @@ mod tests {
         // Drained in part, and keys of another job.
         assert_eq!(placed(load, &[], &[], ("c-e", "")), "3 to 2, D i-k 9");
         assert_eq!(placed(load, &[], &[], ("", "g-h")), "1 to 2, D a-c 9");
+    }
+
+    /// Bug: a load of rows far apart became an extent above all of a table, and one job had to
+    /// rewrite the table. Cause: extents of loads are cut by their size alone, and only whether a
+    /// level overlaps one was asked. Fix: the drain merges it, and cuts it.
+    #[test]
+    fn an_extent_over_much_of_a_level_is_for_the_drain() {
+        let (none, level2) = (("", ""), ["", "", "5:a-b 6:e-f 7:h-i"]);
+        assert_eq!(placed(&[(9, true, "1:a-f")], &level2, &[], none), "1 to 2, D a-f 9");
+        assert_eq!(placed(&[(9, true, "1:a-z")], &level2, &[], none), "nothing");
+        assert_eq!(placed(&[(9, true, "1:a-h 2:x-z")], &level2, &[], none), "2 to 3, D x-z 9");
     }
 
     #[test]

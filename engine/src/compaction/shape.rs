@@ -56,6 +56,16 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Of what lies below, about so many bytes are between two cuts of a level.
+    fn cell(&self) -> u64 {
+        (self.job_bytes / 4).max(1)
+    }
+
+    /// So many are the most.
+    pub(crate) fn most_under(&self) -> u64 {
+        self.cell() + self.cell() / 2
+    }
+
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
         Format::of(options, self.compression_of(level, options))
@@ -165,8 +175,8 @@ pub(super) fn cuts<E: Described>(
     keys: &KeyInterval,
     shape: &Shape,
 ) -> Vec<Vec<u8>> {
-    let cell = (shape.job_bytes / 4).max(1);
-    let (least, most) = (cell.div_ceil(2), cell + cell / 2);
+    let cell = shape.cell();
+    let (least, most) = (cell.div_ceil(2), shape.most_under());
     let mut edges = ends(version, n, (n + 1).max(LEVEL_2), keys);
     // Where they are in the level below.
     let mut whole = 0;

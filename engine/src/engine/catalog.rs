@@ -390,6 +390,9 @@ impl Catalog {
         if options == now {
             return Ok(true);
         }
+        // Up to the edit jobs of the table go by the time to live of before. They drop nothing that
+        // has expired later than the event's record says, or an older version came back.
+        let _reader = self.ctx.shared.snapshots.register();
         let event = TableEvent::Options { table: core.id(), options, expired: 0 };
         let event = self.as_of_now(&event, Some(&core));
         self.carry_out(&event, Some(&core))?.in_journal.map(|()| true)

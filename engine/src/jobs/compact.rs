@@ -216,7 +216,8 @@ impl Compact {
     ) -> Result<Outcome> {
         let outcome = self.run_plan(plan, ctx, before_extent);
         match &outcome {
-            Err(error) if error.is_of_store() => {
+            // The end for a closing says nothing of the store.
+            Err(error) if error.is_of_store() && !ctx.is_stopping() => {
                 ctx.metrics.store_failures.add(1);
                 ctx.object_work.failed(error);
             }

@@ -161,7 +161,7 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     };
     let placing = {
         let _guard = pin();
-        compaction::place(version, upto, &busy, &has_none)?
+        compaction::place(version, (upto, ctx.shape().most_under()), &busy, &has_none)?
     };
     let Some(placing) = placing else {
         // Keys that a compaction works on may be free later; the rest is the drain's.

@@ -212,7 +212,8 @@ impl Node {
             self.advance(&mut applier, kept)
         });
         let mut progress = self.progress.lock();
-        progress.note = did.as_ref().err().map(ToString::to_string);
+        let failure = did.as_ref().err().map(ToString::to_string);
+        progress.note = failure.or_else(|| self.registration.late());
         if let Some(applier) = applier.as_ref().filter(|_| did.is_ok()) {
             debug_assert!(applier.position.lsn >= progress.commit, "the watermark only grows");
             progress.commit = applier.position.lsn;

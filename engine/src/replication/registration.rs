@@ -59,6 +59,8 @@ struct State {
     is_registered: bool,
     /// How often the reader has started: a part of its own name.
     starts: u64,
+    /// Why the last news could not be told.
+    late: Option<String>,
 }
 
 impl Registration {
@@ -170,10 +172,26 @@ impl Registration {
             };
             is_news || known.base != place.base || (known.beat > 0) != (beat > 0)
         };
-        match told.is_none_or(is_due) {
-            true => self.tell(place),
-            false => Ok(0),
+        if !told.is_none_or(is_due) {
+            return Ok(0);
         }
+        let is_news = |(known, _): (FollowerPlace, Instant)| known.base == place.base;
+        let known = told.filter(|told| beat == 0 && is_news(*told));
+        match (self.tell(place), known) {
+            (Err(error), Some((known, _))) if error.is_of_store() => {
+                // The writer keeps what the reader had then: it may go on, and tells again later.
+                let mut state = self.state.lock();
+                state.told = Some((known, time::now()));
+                state.late = Some(error.to_string());
+                Ok(0)
+            }
+            (told, _) => told,
+        }
+    }
+
+    /// Why the store does not know how far the reader is, if the reader goes on all the same.
+    pub(super) fn late(&self) -> Option<String> {
+        self.state.lock().late.clone()
     }
 
     /// Gives a sign of life now, and looks from which checkpoint on data is kept. A collector that
@@ -238,7 +256,8 @@ impl Registration {
         };
         self.log.register(&name, place)?;
         let kept = self.log.enlist(&name)?;
-        self.state.lock().told = Some((place, time::now()));
+        let mut state = self.state.lock();
+        (state.told, state.late) = (Some((place, time::now())), None);
         Ok(kept)
     }
 

@@ -547,8 +547,7 @@ impl Extent {
 
     /// A block, from its bytes.
     pub(super) fn block_of(&self, entry: &IndexEntry, bytes: Bytes) -> Result<Block> {
-        Block::decode(self.meta.id, entry.offset, bytes)
-            .map_err(|mismatch| self.corrupt(entry.offset, "block", mismatch))
+        self.checked(entry, bytes, |bytes| Block::decode(self.meta.id, entry.offset, bytes))
     }
 
     /// The error for an entry of block `n` that does not decode.
@@ -569,7 +568,7 @@ impl Extent {
 
     /// The error for damage at `offset` of this extent.
     pub(super) fn corrupt(&self, offset: u32, what: &str, mismatch: Mismatch) -> Error {
-        Error::corrupt(self.damage(offset, what, mismatch))
+        self.store.damaged(&self.meta.location, self.damage(offset, what, mismatch))
     }
 
     /// Damage at `offset` of this extent.

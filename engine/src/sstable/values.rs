@@ -127,13 +127,31 @@ impl ValueExtent {
         Ok(value)
     }
 
+    /// What is made of the bytes that a reference leads to.
+    fn made<T>(
+        &self,
+        at: &Reference,
+        bytes: Bytes,
+        make: impl Fn(Bytes) -> Result<T>,
+    ) -> Result<T> {
+        let location = &self.meta.location;
+        let again = || make(Bytes::from(self.store.read(location, at.offset, at.len)?));
+        self.store.or_again(location, make(bytes), again)
+    }
+
+    /// The value that a reference leads to, out of its bytes, if they are those that it is to.
+    fn open_checked(&self, at: &Reference, bytes: Bytes) -> Result<Bytes> {
+        self.made(at, bytes, |bytes| {
+            self.check_is(at, &bytes)?;
+            self.open(at, bytes)
+        })
+    }
+
     /// The values at places in a piece of it that begins at `start`.
     fn open_all(&self, places: &[Reference], start: u32, piece: &Bytes) -> Result<Vec<Bytes>> {
         let open = |at: &Reference| {
             let from = (at.offset - start) as usize;
-            let bytes = piece.slice(from..from + at.len as usize);
-            self.check_is(at, &bytes)?;
-            self.open(at, bytes)
+            self.open_checked(at, piece.slice(from..from + at.len as usize))
         };
         places.iter().map(open).collect()
     }
@@ -159,7 +177,7 @@ impl ValueExtent {
                 continue;
             }
             match self.bytes_of(at, HEADER_LEN as u32, &mut pieces) {
-                Ok(bytes) => found(self.check_header(at, &bytes)),
+                Ok(bytes) => found(self.made(at, bytes, |bytes| self.check_header(at, &bytes))),
                 Err(unreadable) => {
                     found(Err(unreadable));
                     if self.meta.location.is_object() {
@@ -195,16 +213,16 @@ impl ValueExtent {
     fn bytes(&self, at: &Reference, pieces: &mut ValuePieces) -> Result<Bytes> {
         self.check_inside(at)?;
         let bytes = self.bytes_of(at, at.len, pieces)?;
-        self.check_is(at, &bytes)?;
-        Ok(bytes)
+        self.made(at, bytes, |bytes| self.check_is(at, &bytes).map(|()| bytes))
     }
 
     /// The same, their seal checked, still compressed.
     fn sealed(&self, at: &Reference, pieces: &mut ValuePieces) -> Result<Bytes> {
-        let bytes = self.bytes(at, pieces)?;
-        frame::check_seal(self.meta.id, at.offset, &bytes)
-            .map_err(|mismatch| self.corrupt(at.offset, mismatch))?;
-        Ok(bytes)
+        self.made(at, self.bytes(at, pieces)?, |bytes| {
+            frame::check_seal(self.meta.id, at.offset, &bytes)
+                .map_err(|mismatch| self.corrupt(at.offset, mismatch))?;
+            Ok(bytes)
+        })
     }
 
     /// Reads all of it and appends all that is wrong to `report`. Gives the number of structures
@@ -280,13 +298,13 @@ impl ValueExtent {
         let (bytes, mut damages) = (Bytes::from(read), Vec::new());
         self.verify_bytes(&bytes, &mut damages);
         match damages.into_iter().next() {
-            Some(damage) => Err(Error::corrupt(damage)),
+            Some(damage) => Err(self.store.damaged(&self.meta.location, damage)),
             None => Ok(bytes.into()),
         }
     }
 
     fn corrupt(&self, offset: u32, mismatch: Mismatch) -> Error {
-        Error::corrupt(self.damage(offset, mismatch))
+        self.store.damaged(&self.meta.location, self.damage(offset, mismatch))
     }
 
     /// Damage at `offset`.
@@ -326,8 +344,7 @@ impl ReadValue for ValueExtent {
     fn read_value(&self, at: &Reference) -> Result<Bytes> {
         self.check_inside(at)?;
         let bytes = self.store.read(&self.meta.location, at.offset, at.len)?;
-        self.check_is(at, &bytes)?;
-        self.open(at, Bytes::from(bytes))
+        self.open_checked(at, Bytes::from(bytes))
     }
 
     fn ask_values(self: Arc<Self>, places: &[Reference]) -> Result<(usize, ComingValues)> {

@@ -21,6 +21,8 @@ impl Extent {
     /// are checked, but not the values that they lead to. Returns the number of structures that
     /// were checked.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
+        // The store is asked, not what this machine keeps.
+        self.forget_end();
         let mut check = Check::new(self, report, true);
         match self.load_tail() {
             Ok(tail) => check.all(&tail),
@@ -44,7 +46,7 @@ impl Extent {
         let mut check = Check::new(self, &mut found, false);
         check.all(&whole);
         check.unreadable.take().map_or(Ok(()), Err)?;
-        found.check()?;
+        found.check().map_err(|e| if self.meta().location.is_object() { e.of_store() } else { e })?;
         Ok(whole.into_bytes())
     }
 }

@@ -5,7 +5,7 @@
 //! (2) At the end they are synced. Then the load locks all keys from its first to its last, gaps
 //! included, as a transaction would that writes them. It looks for those that are there already.
 //! (3) It is committed as a run (`runs.rs`), and has the LSN of that commit. (4) The background
-//! gives its extents their places in levels, by their names alone where they overlap nothing
+//! gives its extents their places in levels, by their names alone where they overlap little
 //! (`compaction/placing.rs`).
 
 use std::ops::Bound;
@@ -51,8 +51,9 @@ pub enum Existing {
 /// writes one of its keys has a conflict. As after the first transaction that locks a row, other
 /// writes lock their rows from then on, until the database is closed.
 ///
-/// Where extents of the load overlap nothing in the table they stay as they were written, and the
-/// background only notes which level has them. Others are merged with what they overlap.
+/// Where extents of the load overlap nothing in the upper levels, and little below, they stay as they
+/// were written, and the background only notes which level has them. Others are merged with what
+/// they overlap.
 ///
 /// # Examples
 ///

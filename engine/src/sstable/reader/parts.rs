@@ -3,15 +3,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::Extent;
-use crate::base::error::{ErrorKind, Mismatch, Result};
+use crate::base::error::{Mismatch, Result};
 use crate::base::memory::{Gauge, Holding};
 use crate::base::record::Lsn;
 use crate::cache::Borrowed;
 use crate::mvcc::{EpochGuard, KeyInterval, Tombstones};
 use crate::sstable::filter::{self, Filter};
 use crate::sstable::footer::{ContentSum, FOOTER_LEN, Footer};
-use crate::sstable::index::Index;
+use crate::sstable::index::{Index, IndexEntry};
 use crate::sstable::ranges;
 
 /// One part in this many of an extent is read at its end at once, within bounds. Of most extents
@@ -96,18 +98,32 @@ impl Extent {
         Ok(self.parts.fill(parts, &self.store.memory().clock, true))
     }
 
-    /// What came of an object is asked for once more before it is damage: it may be the answer, or
-    /// what this machine keeps of one, that is wrong.
+    /// Has the next read of the end ask the store, where this machine keeps that of an object.
+    pub(in crate::sstable) fn forget_end(&self) {
+        self.store.forget_end(&self.meta.location);
+    }
+
     fn load_parts(&self) -> Result<Parts> {
-        match self.parts_of(&self.load_tail()?) {
-            Err(error)
-                if error.kind() == ErrorKind::Corrupt
-                    && self.store.forget_end(&self.meta.location) =>
-            {
-                self.parts_of(&self.load_tail()?)
-            }
-            parts => parts,
-        }
+        self.of_end(|tail| self.parts_of(tail))
+    }
+
+    /// What is made of the end.
+    pub(super) fn of_end<T>(&self, make: impl Fn(&Tail<'_>) -> Result<T>) -> Result<T> {
+        let made = make(&self.load_tail()?);
+        self.store.or_again(&self.meta.location, made, || make(&self.load_tail()?))
+    }
+
+    /// What a `check` makes of the bytes of a block.
+    pub(super) fn checked<T>(
+        &self,
+        entry: &IndexEntry,
+        bytes: Bytes,
+        check: impl Fn(Bytes) -> std::result::Result<T, Mismatch>,
+    ) -> Result<T> {
+        let check = |bytes| check(bytes).map_err(|e| self.corrupt(entry.offset, "block", e));
+        self.store.or_again(&self.meta.location, check(bytes), || {
+            check(Bytes::from(self.load_bytes(entry.offset, entry.len)?))
+        })
     }
 
     /// The parts, of which the end or all was read.

@@ -81,9 +81,7 @@ impl Extent {
     ///
     /// `Corrupt` if they do not check out; or on an I/O error.
     pub(in crate::sstable) fn summaries(&self) -> Result<Vec<BlockSummary>> {
-        let tail = self.load_tail()?;
-        let footer = self.footer(&tail)?;
-        self.summaries_of(&tail, &footer)
+        self.of_end(|tail| self.summaries_of(tail, &self.footer(tail)?))
     }
 
     /// As [`summaries`](Self::summaries), of what was read already.
@@ -124,7 +122,8 @@ impl Extent {
     ) -> Result<WholeBlock> {
         let (id, entry) = (self.meta().id, &parts.index.entries()[n]);
         let bytes = self.bytes_in_turn(&parts.index, n, Some(cache), ahead)?;
-        check_seal(id, entry.offset, &bytes).map_err(|e| self.corrupt(entry.offset, "block", e))?;
+        let sound = |bytes: Bytes| check_seal(id, entry.offset, &bytes).map(|_| bytes);
+        let bytes = self.checked(entry, bytes, sound)?;
         let lines = parts.filter.lines_for(n, format.filter_bits).unwrap_or_default().to_vec();
         let swips = self.swips(&parts.index);
         let cached_as = swips.has(n).then(|| CachedBlock { swips: swips.clone(), number: n });

@@ -171,7 +171,9 @@ fn failed(error: &object_store::Error) -> Failure {
         _ if says(&["BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"]) => {
             FailureKind::Wrong
         }
-        _ if says(&["InvalidAccessKeyId", "SignatureDoesNotMatch"]) => FailureKind::Refused,
+        _ if says(&["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"]) => {
+            FailureKind::Refused
+        }
         _ => FailureKind::Away,
     };
     Failure::new(kind, cause)
@@ -270,13 +272,17 @@ impl ObjectStore for RemoteStore {
         let store = Arc::clone(&self.store);
         self.wait(within, async move {
             let mut done = store.delete_stream(stream::iter(paths).boxed());
+            // One that cannot be deleted keeps no other.
+            let mut first = Ok(());
             while let Some(deleted) = done.next().await {
                 match deleted.map_err(|error| failed(&error)) {
-                    Err(failure) if failure.kind != FailureKind::Missing => return Err(failure),
+                    Err(failure) if failure.kind != FailureKind::Missing => {
+                        first = first.and(Err(failure));
+                    }
                     _ => {}
                 }
             }
-            Ok(())
+            first
         })
     }
 

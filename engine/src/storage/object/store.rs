@@ -116,7 +116,11 @@ impl Failure {
         let message =
             format!("cannot {doing} object {object} of {store}: {name}: {cause}; {advice}");
         if kind != ErrorKind::Corrupt {
-            return Error::new(kind, message).of_store();
+            let error = Error::new(kind, message);
+            return match self.kind {
+                FailureKind::Unsynced => error.of_store_for_good(),
+                _ => error.of_store(),
+            };
         }
         let found = Mismatch::new("all bytes that were written", format!("{name}: {cause}"));
         let damage = found.at("object", "object", format!("{store}/{object}"), 0);

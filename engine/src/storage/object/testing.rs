@@ -201,6 +201,11 @@ impl ObjectServer {
         self.0.server.content().into_keys().collect()
     }
 
+    /// Bytes of an object.
+    pub fn len(&self, name: &str) -> usize {
+        self.0.server.content().get(name).map_or(0, |bytes| bytes.len())
+    }
+
     /// Puts an object there that Terrace knows nothing of.
     pub fn place(&self, name: &str) {
         self.0.server.place(name);

@@ -11,8 +11,8 @@
 //! 7. [`delete_released`](ObjectTier::delete_released) deletes them later, many at a time, and
 //!    [`delete_at_close`](ObjectTier::delete_at_close) what is left.
 //!
-//! A failure of a request is an error of the step, and the job may be made again. It says nothing
-//! about the database: no failure here poisons it.
+//! A failure of a request is an error of the step, and the job may be made again. None poisons the
+//! database.
 //!
 //! Thread safety: every method may be called from any thread. `fence` is held while the fence is
 //! taken; `objects` for an instant. No lock is taken under another one.
@@ -28,6 +28,7 @@
 //!    are live here.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -74,6 +75,8 @@ struct Objects {
     /// Of these, the ones that the store has not acknowledged.
     unacknowledged: BTreeSet<ObjectId>,
     released: BTreeSet<ObjectId>,
+    /// Of these, the last one that was tried and could not be deleted: those behind it are next.
+    tried: Option<ObjectId>,
 }
 
 /// The objects of one database.
@@ -425,16 +428,23 @@ impl ObjectTier {
     ///
     /// # Errors
     ///
-    /// The fence is another writer's, or the store does not answer. What was released is tried
-    /// again by the next call.
+    /// The fence is another writer's, or the store does not answer, or does not delete one of them.
+    /// Later calls go on with others, and then try these again.
     pub(crate) fn delete_released(&self) -> Result<usize> {
         let some: Vec<ObjectId> = {
-            let objects = self.objects.lock();
-            objects.released.iter().copied().take(LIST_LEN).collect()
+            let mut objects = self.objects.lock();
+            let behind = objects.tried.take().map_or(Bound::Unbounded, Bound::Excluded);
+            let next = objects.released.range((behind, Bound::Unbounded)).next().copied();
+            let from = next.map_or(Bound::Unbounded, Bound::Included);
+            objects.released.range((from, Bound::Unbounded)).copied().take(LIST_LEN).collect()
         };
         if !some.is_empty() {
-            self.delete(&some)?;
+            let deleted = self.delete(&some);
             let mut objects = self.objects.lock();
+            if let Err(error) = deleted {
+                objects.tried = some.last().copied();
+                return Err(error);
+            }
             objects.released.retain(|id| some.binary_search(id).is_err());
         }
         Ok(some.len())
@@ -461,9 +471,9 @@ impl ObjectTier {
         self.client.told("delete", names.first().map_or("", String::as_str), deleted)
     }
 
-    /// Whether there is something to delete.
-    pub(crate) fn has_released(&self) -> bool {
-        !self.objects.lock().released.is_empty()
+    /// Whether there are so many objects to delete.
+    pub(crate) fn has_released(&self, least: usize) -> bool {
+        self.objects.lock().released.len() >= least
     }
 
     /// The pieces of the shared store that are live.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::ExtentStore;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Damage, Error, ErrorKind, Result};
 use crate::os::Files;
 use crate::storage::location::Location;
 use crate::storage::object::{ObjectId, ObjectTier, Uploads};
@@ -30,10 +30,31 @@ impl ExtentStore {
         self.objects.get()
     }
 
+    /// What bytes of an extent `made`. Of an object it is made once more before it is damage, of
+    /// what the store says now: the answer, or what this machine keeps of one, may be wrong.
+    pub(crate) fn or_again<T>(
+        &self,
+        at: &Location,
+        made: Result<T>,
+        again: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        match made {
+            Err(error) if error.kind() == ErrorKind::Corrupt && self.forget_end(at) => again(),
+            made => made,
+        }
+    }
+
     /// Forgets what this machine keeps of the end of an object; whether it is one.
-    pub(crate) fn forget_end(&self, location: &Location) -> bool {
-        let tier = location.object().zip(self.objects());
+    pub(crate) fn forget_end(&self, at: &Location) -> bool {
+        let tier = at.object().zip(self.objects());
         tier.map(|(id, tier)| tier.forget_tail(id)).is_some()
+    }
+
+    /// The error of damage to an extent. What reads it again later finds an object that was put
+    /// back, so nothing stops for one.
+    pub(crate) fn damaged(&self, at: &Location, damage: Damage) -> Error {
+        let error = Error::corrupt(damage);
+        if at.is_object() { error.of_store() } else { error }
     }
 
     /// The tier that has an object.
