@@ -46,7 +46,9 @@ impl Extent {
         let mut check = Check::new(self, &mut found, false);
         check.all(&whole);
         check.unreadable.take().map_or(Ok(()), Err)?;
-        found.check().map_err(|e| if self.meta().location.is_object() { e.of_store() } else { e })?;
+        found
+            .check()
+            .map_err(|e| if self.meta().location.is_object() { e.of_store() } else { e })?;
         Ok(whole.into_bytes())
     }
 }

@@ -491,6 +491,28 @@ fn no_byte_of_an_object_that_is_wrong_stops_the_database_or_stays() {
     assert!(failed > 40, "{failed} of 80");
 }
 
+/// The same with threads, which stopped the database.
+#[test]
+fn a_compaction_of_a_damaged_object_fails_alone() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_and_closed(dir.path(), &server);
+    std::fs::remove_file(dir.path().join("object-tails")).unwrap();
+    let names = extents(&server);
+    names.iter().for_each(|name| server.damage(name, 40));
+    let db = tiny().object_store(server.url()).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let again = fill(&table, 0..600, 1);
+    let damaged = db.compact_range(&table, ..).unwrap_err();
+    assert_eq!(damaged.kind(), ErrorKind::Corrupt, "{damaged}");
+    table.put("new", "row").unwrap();
+    names.iter().for_each(|name| server.damage(name, 40));
+    table.delete("new").unwrap();
+    db.compact_range(&table, ..).unwrap();
+    assert_eq!(rows.len(), again.len());
+    assert_eq!(read_all(&table), again);
+}
+
 /// Bug: rows of objects were missing after a salvage, and the report told of the edit alone. Cause:
 /// extents that no edit names are searched for in files. Fix: a line of the report says how many
 /// objects no edit names or has removed.
