@@ -51,9 +51,9 @@ pub enum Existing {
 /// writes one of its keys has a conflict. As after the first transaction that locks a row, other
 /// writes lock their rows from then on, until the database is closed.
 ///
-/// Where extents of the load overlap nothing in the upper levels, and little below, they stay as they
-/// were written, and the background only notes which level has them. Others are merged with what
-/// they overlap.
+/// Where extents of the load overlap nothing in the upper levels, and little below, they stay as
+/// they were written, and the background only notes which level has them. Others are merged with
+/// what they overlap.
 ///
 /// # Examples
 ///

@@ -211,9 +211,9 @@ fn a_table_is_opened_or_created_in_one_step() {
     assert_eq!(db.table_names().len(), 21);
 }
 
-/// Bug: a row that was deleted was there again after a kill in `set_ttl`. Cause: up to the edit jobs
-/// went by the clock and the time to live of before, and dropped the delete as expired, while the
-/// event's record said that less had. Fix: the call is a reader meanwhile.
+/// Bug: a row that was deleted was there again after a kill in `set_ttl`. Cause: up to the edit,
+/// jobs went by the clock and the time to live of before, and dropped the delete as expired, while
+/// the event's record said that less had. Fix: the call is a reader meanwhile.
 #[test]
 fn jobs_drop_nothing_that_expires_while_a_time_to_live_is_changed() {
     let (machine, clock) = (Machine::with_files(), HandClock::default());
