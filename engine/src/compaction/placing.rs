@@ -6,9 +6,8 @@
 //! sets D of its keys to it. D says that everything up to there is in levels, so nothing else of
 //! these keys may be on its way: no record of level 0 up to that LSN, and no older run. What is
 //! newer stays above. With extents go the keys between them, so that D keeps few steps; an extent
-//! that has to be merged is left to the drain. So is one that has too much of a level below it, of
-//! rows far apart. The drain cuts it; as it is, one job would have to take along all that lies under
-//! it.
+//! that has to be merged is left to the drain. So is one of rows far apart, which has too much of a
+//! level below it. The drain cuts it. As it is, one job would take along all that lies under it.
 
 use std::sync::Arc;
 
