@@ -53,15 +53,19 @@ int Trx::becomes_whole(const Bytes &name, terrace_table *table, bool is_exclusiv
   return error;
 }
 
-/* Of the tables whose ranges take more than is due, or of all, the one with most becomes one lock. */
-int Trx::most_becomes_whole(bool is_due)
+/*
+  Of the tables whose ranges take more than is due, or of all, the one with most becomes one lock, if
+  it has less than *bytes; these are its own then, or 0 if there is none.
+*/
+int Trx::most_becomes_whole(bool is_due, ulonglong *bytes)
 {
   auto most = ranges_locked.end();
   for (auto at = ranges_locked.begin(); at != ranges_locked.end(); ++at)
-    if (at->second.bytes > (is_due ? at->second.due : 0) &&
+    if (at->second.bytes > (is_due ? at->second.due : 0) && at->second.bytes < *bytes &&
         (most == ranges_locked.end() || at->second.bytes > most->second.bytes))
       most = at;
-  if (most == ranges_locked.end())
+  *bytes = most == ranges_locked.end() ? 0 : most->second.bytes;
+  if (!*bytes)
     return 0;
   Failure failure;
   const char *of_most = most->first.c_str();
@@ -88,7 +92,8 @@ int Trx::before_range_lock(const Bytes &name, bool is_exclusive, bool *is_whole)
   const ulonglong step = settings.lock_limit / ESCALATE_AT;
   if (*is_whole || range_bytes < std::max(due, step))
     return 0;
-  const int error = most_becomes_whole(true);
+  ulonglong bytes = ULONGLONG_MAX;
+  const int error = most_becomes_whole(true, &bytes);
   due = range_bytes + step / 4;
   *is_whole = holds_whole(name, is_exclusive);
   return error;
@@ -123,16 +128,19 @@ terrace_cursor *Trx::locking_cursor(terrace_cursor *cursor, const Bytes &name, t
   if (*kind != TERRACE_FOR_UPDATE && *kind != TERRACE_FOR_SHARE)
     return cursor;
   ranges_locked[name].are_exclusive |= is_exclusive;
-  if (cursor || failure->status() != TERRACE_TOO_LARGE || most_becomes_whole(false))
-    return cursor;
-  bool is_whole = holds_whole(name, is_exclusive);
-  if (!is_whole)
+  // Tables give their memory back, the one with most first, until there is room.
+  ulonglong bytes = ULONGLONG_MAX;
+  bool is_whole = false;
+  while (!cursor && failure->status() == TERRACE_TOO_LARGE && !is_whole &&
+         !most_becomes_whole(false, &bytes) && bytes)
   {
-    cursor = counted_cursor(nullptr, name, table, range, *kind, failure);
-    if (cursor || failure->status() != TERRACE_TOO_LARGE ||
-        becomes_whole(name, table, is_exclusive, &is_whole) || !is_whole)
-      return cursor;
+    is_whole = holds_whole(name, is_exclusive);
+    if (!is_whole)
+      cursor = counted_cursor(nullptr, name, table, range, *kind, failure);
   }
+  if (cursor || failure->status() != TERRACE_TOO_LARGE ||
+      (!is_whole && (becomes_whole(name, table, is_exclusive, &is_whole) || !is_whole)))
+    return cursor;
   *kind = TERRACE_READ_NEWEST;
   return counted_cursor(nullptr, name, table, range, *kind, failure);
 }

@@ -145,7 +145,7 @@ private:
   void allow_waits();
   int lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole);
   int becomes_whole(const Bytes &name, terrace_table *table, bool is_exclusive, bool *is_whole);
-  int most_becomes_whole(bool is_due);
+  int most_becomes_whole(bool is_due, ulonglong *bytes);
   terrace_cursor *counted_cursor(terrace_cursor *cursor, const Bytes &name, terrace_table *table,
                                  const terrace_range &range, uint kind, Failure *failure);
   int begin();

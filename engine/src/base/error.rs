@@ -205,6 +205,12 @@ impl Findings {
         self.damages.len() + self.unreadable.len()
     }
 
+    /// Adds those of another.
+    pub(crate) fn append(&mut self, mut other: Findings) {
+        self.damages.append(&mut other.damages);
+        self.unreadable.append(&mut other.unreadable);
+    }
+
     /// Adds what an error says: damage, or that nothing is known of the structure at `place`.
     pub(crate) fn add(&mut self, error: &Error, place: impl FnOnce() -> Damage) {
         if let Some(damage) = error.damage() {

@@ -20,7 +20,7 @@ pub struct Progress {
     /// What is done. It never falls, and is `total` in the last call. An opening beside a process
     /// that writes may begin anew.
     pub done: u64,
-    /// What is to be done, as far as it is known: it may rise.
+    /// What is to be done, as far as it is known: it may rise, and is 0 as long as nothing is known.
     pub total: u64,
     /// What both count: `bytes`, or `steps` of a closing.
     pub unit: &'static str,
@@ -30,6 +30,8 @@ pub(crate) type ProgressFn = Arc<dyn Fn(&Progress) -> ControlFlow<()> + Send + S
 
 /// The function is called once in such a time at most, but for the first and the last call.
 const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) const OPEN: &str = "open";
 
 /// The closing of a database: what it has begun it ends.
 pub(crate) const CLOSE: &str = "close";
@@ -52,8 +54,11 @@ struct State {
 
 impl Meter {
     pub(crate) fn new(options: &Options, operation: &'static str) -> Meter {
-        // What makes a database tells of its own work alone.
-        let f = options.on_progress.clone().filter(|_| options.making.is_none());
+        // What makes a database tells of its own work alone. What a node opens and closes, nobody
+        // has asked for; and behind its claim a takeover has to end.
+        let is_own = !matches!(operation, OPEN | CLOSE)
+            || options.follows.is_none() && options.lsn_after.is_none();
+        let f = options.on_progress.clone().filter(|_| options.making.is_none() && is_own);
         let unit = if operation == CLOSE { "steps" } else { "bytes" };
         let progress = Progress { operation, done: 0, total: 0, unit };
         let state = Mutex::new(State { progress, last: None, is_cancelled: false });

@@ -198,8 +198,9 @@ impl Feed {
             remote.failures = 0;
             return;
         };
-        // A store that is away comes back. A disk that fails needs its owner.
-        let is_passing = error.is_of_store_for_now() || error.may_pass();
+        // A store that is away comes back. What is damaged, and a disk that fails, need their owner.
+        let is_away = error.is_of_store_for_now() && error.kind() != ErrorKind::Corrupt;
+        let is_passing = is_away || error.may_pass();
         if !is_passing && !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) {
             remote.failures += 1;
             if remote.failures >= TRIES {
@@ -579,7 +580,14 @@ mod tests {
     fn a_store_that_fails_for_good_ends_waits() {
         let away = || Err(Error::new(ErrorKind::Unavailable, "away").of_store());
         let unsynced = || Err(Error::new(ErrorKind::Unavailable, "unsynced").of_store_for_good());
+        let damaged = || {
+            let damage = Mismatch::new("", "").at("object", "object", "of", 0);
+            Err(Error::corrupt(damage).of_store())
+        };
         let feed = Feed::default();
+        (0..TRIES).for_each(|_| feed.tried(5, &damaged()));
+        assert!(feed.is_decided(5), "damage does not pass");
+        feed.tried(6, &Ok(true));
         (0..10 * TRIES).for_each(|_| feed.tried(7, &away()));
         assert!(!feed.is_decided(7));
         (0..TRIES).for_each(|_| feed.tried(7, &unsynced()));

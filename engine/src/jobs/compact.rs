@@ -262,6 +262,12 @@ impl Compact {
         if installed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) {
             // A smaller one may find room, or one of another table.
             table.halve_jobs(wrote_more);
+        }
+        // Of these two others come first: what fails for one table need not for the next.
+        if installed
+            .as_ref()
+            .is_err_and(|e| matches!(e.kind(), ErrorKind::Full | ErrorKind::Corrupt))
+        {
             ctx.refused.store(table.id(), Ordering::Relaxed);
         }
         match installed? {

@@ -298,6 +298,9 @@ impl Locker {
     ) -> Result<Option<KeyRange>> {
         let Some(keys) = range.interval() else { return Ok(None) };
         let names = names(space, &keys);
+        if self.knows_ranges_of(mode) && self.ranges.covers(&names) {
+            return Ok(None);
+        }
         let room = self.make_room(self.bytes_of_range(&names, mode));
         // Keys may have become ranges, which it joins.
         if room.is_err() && self.bytes_of_range(&names, mode) > 0 {

@@ -214,17 +214,19 @@ impl Node {
         let mut progress = self.progress.lock();
         let failure = did.as_ref().err().map(ToString::to_string);
         progress.note = failure.or_else(|| self.registration.late());
-        if let Some(applier) = applier.as_ref().filter(|_| did.is_ok()) {
-            debug_assert!(applier.position.lsn >= progress.commit, "the watermark only grows");
-            progress.commit = applier.position.lsn;
-            progress.entry = applier.position.entry;
-        }
         if matches!(did, Ok(false)) {
             progress.known_at = Some(time::now());
             drop(progress);
             self.registration.arrived();
         }
         did
+    }
+
+    /// Notes how far the database is that is shown.
+    pub(super) fn note_position(&self, applier: &Applier) {
+        let (position, mut progress) = (applier.position, self.progress.lock());
+        debug_assert!(position.lsn >= progress.commit, "the watermark only grows");
+        (progress.commit, progress.entry) = (position.lsn, position.entry);
     }
 
     /// A node of another log tells nothing there, since a follower of its name may have told, and

@@ -181,7 +181,7 @@ impl Registration {
             (Err(error), Some((known, _))) if error.is_of_store() => {
                 // The writer keeps what the reader had then: it may go on, and tells again later.
                 let mut state = self.state.lock();
-                state.told = Some((known, time::now()));
+                state.told = Some((FollowerPlace { beat: 0, ..known }, time::now()));
                 state.late = Some(error.to_string());
                 Ok(0)
             }

@@ -17,7 +17,6 @@ use crate::jobs::manual::Stage;
 use crate::os::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::time;
-use crate::storage::LIST_LEN;
 
 /// With nothing to do, threads look around this often; the background writes the floor then.
 const IDLE: Duration = Duration::from_millis(200);
@@ -297,7 +296,7 @@ impl Scheduler {
         }
         let objects = self.ctx.set.store().objects();
         // A long load would leave all that it replaces until its end.
-        if objects.is_some_and(|tier| tier.has_released(LIST_LEN)) && self.delete_objects()? {
+        if objects.is_some_and(|tier| tier.has_released(true)) && self.delete_objects()? {
             return Ok(true);
         }
         if self.compact_objects_by_hand()? || self.compact(&|_| Ok(()), Work::Objects)? {
@@ -323,7 +322,7 @@ impl Scheduler {
     /// Deletes objects that no edit names any more; whether there were some.
     pub(super) fn delete_objects(&self) -> Result<bool> {
         let store = self.ctx.set.store();
-        let Some(tier) = store.objects().filter(|tier| tier.has_released(1)) else {
+        let Some(tier) = store.objects().filter(|tier| tier.has_released(false)) else {
             return Ok(false);
         };
         let deleted = tier.delete_released();

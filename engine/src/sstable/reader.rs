@@ -545,6 +545,12 @@ impl Extent {
         self.block_of(entry, Bytes::from(bytes))
     }
 
+    /// A block, from these bytes and no others.
+    pub(super) fn decoded(&self, entry: &IndexEntry, bytes: Bytes) -> Result<Block> {
+        Block::decode(self.meta.id, entry.offset, bytes)
+            .map_err(|mismatch| self.corrupt(entry.offset, "block", mismatch))
+    }
+
     /// A block, from its bytes.
     pub(super) fn block_of(&self, entry: &IndexEntry, bytes: Bytes) -> Result<Block> {
         self.checked(entry, bytes, |bytes| Block::decode(self.meta.id, entry.offset, bytes))

@@ -177,7 +177,7 @@ impl ValueExtent {
                 continue;
             }
             match self.bytes_of(at, HEADER_LEN as u32, &mut pieces) {
-                Ok(bytes) => found(self.made(at, bytes, |bytes| self.check_header(at, &bytes))),
+                Ok(bytes) => found(self.check_header(at, &bytes)),
                 Err(unreadable) => {
                     found(Err(unreadable));
                     if self.meta.location.is_object() {
@@ -228,14 +228,25 @@ impl ValueExtent {
     /// Reads all of it and appends all that is wrong to `report`. Gives the number of structures
     /// that were checked.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
-        let _held = self.store.memory().jobs.hold(u64::from(self.meta.location.len));
-        match self.store.read(&self.meta.location, 0, self.meta.location.len) {
-            Ok(bytes) => self.verify_bytes(&Bytes::from(bytes), &mut report.damages),
-            Err(error) => {
-                report.add(&error, || self.damage(0, Mismatch::new("", "")));
-                1
-            }
+        let at = &self.meta.location;
+        let _held = self.store.memory().jobs.hold(u64::from(at.len));
+        let verified = || {
+            let (mut found, read) = (Findings::default(), self.store.read(at, 0, at.len));
+            let checked = match read {
+                Ok(bytes) => self.verify_bytes(&Bytes::from(bytes), &mut found.damages),
+                Err(error) => {
+                    found.add(&error, || self.damage(0, Mismatch::new("", "")));
+                    1
+                }
+            };
+            (checked, found)
+        };
+        let (mut checked, mut found) = verified();
+        if !found.damages.is_empty() && self.store.forget_end(at) {
+            (checked, found) = verified();
         }
+        report.append(found);
+        checked
     }
 
     /// As [`verify`](Self::verify), of what was read of it.
@@ -292,6 +303,11 @@ impl ValueExtent {
     ///
     /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>> {
+        let read = || self.read_and_check();
+        self.store.or_again(&self.meta.location, read(), read)
+    }
+
+    fn read_and_check(&self) -> Result<Vec<u8>> {
         let inside = self.store.gate().enter_step().map_err(Error::not_open)?;
         let read = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
         drop(inside);

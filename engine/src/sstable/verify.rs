@@ -21,14 +21,22 @@ impl Extent {
     /// are checked, but not the values that they lead to. Returns the number of structures that
     /// were checked.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
-        // The store is asked, not what this machine keeps.
-        self.forget_end();
-        let mut check = Check::new(self, report, true);
-        match self.load_tail() {
-            Ok(tail) => check.all(&tail),
-            Err(error) => drop(check.take::<()>("extent footer", Err(error))),
+        let verified = || {
+            let mut found = Findings::default();
+            let mut check = Check::new(self, &mut found, true);
+            match self.load_tail() {
+                Ok(tail) => check.all(&tail),
+                Err(error) => drop(check.take::<()>("extent footer", Err(error))),
+            }
+            (check.checked, found)
+        };
+        let (mut checked, mut found) = verified();
+        // Of an object the answer, or what this machine keeps of one, may be wrong.
+        if !found.damages.is_empty() && self.forget_end() {
+            (checked, found) = verified();
         }
-        check.checked
+        report.append(found);
+        checked
     }
 
     /// Reads it, and checks the bytes that it gives. It reads no values: each value extent is
@@ -38,6 +46,10 @@ impl Extent {
     ///
     /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, Error> {
+        self.or_again(self.read_and_check(), || self.read_and_check())
+    }
+
+    fn read_and_check(&self) -> Result<Vec<u8>, Error> {
         // The next opening may write where it lies.
         let inside = self.gate().enter_step().map_err(Error::not_open)?;
         let whole = self.load_whole()?;
@@ -175,7 +187,8 @@ impl Check<'_> {
             };
             let block = bytes.and_then(|bytes| {
                 content.add(&bytes);
-                self.extent.block_of(entry, bytes)
+                // What is given is what is checked: no block is asked for again here.
+                self.extent.decoded(entry, bytes)
             });
             if let Some(block) = self.take("block", block)
                 && let summary = summaries.as_ref().and_then(|summaries| summaries.get(n))

@@ -15,8 +15,8 @@ pub(crate) use object::probe as object_probe;
 pub(crate) use object::testing as object_testing;
 pub(crate) use object::{
     Client as ObjectClient, Collected, ExtentSink, Failure as RequestFailure, FailureKind,
-    LAST_EPOCH, LIST_LEN, MOST_SENT, OBJECT_FILES, ObjectId, ObjectInfo, ObjectNames, ObjectRead,
-    ObjectTier, Planted, PutWhen, SHARED_DATA, SHARED_PIECES, Sends, Settings as ObjectSettings,
+    LAST_EPOCH, MOST_SENT, OBJECT_FILES, ObjectId, ObjectInfo, ObjectNames, ObjectRead, ObjectTier,
+    Planted, PutWhen, SHARED_DATA, SHARED_PIECES, Sends, Settings as ObjectSettings,
     Span as ObjectSpan, Tag as ObjectTag, TaggedValue, Transfers, Uploads, open_client,
     open_reader, owner, shared_name,
 };

@@ -39,7 +39,7 @@ use crate::base::events::Events;
 #[cfg(any(test, feature = "testing"))]
 use crate::base::options::Storage;
 use crate::base::options::{Failpoint, Making, Options};
-use crate::base::progress::Meter;
+use crate::base::progress::{Meter, OPEN};
 use crate::cache::Below;
 use crate::commit::{
     Accepted, Committer, Evidence, Gidx, JournalMark, Passed, Poison, Recovered, Start,
@@ -220,9 +220,11 @@ impl Opening<'_> {
         let gidx = streams.iter().map(|s| Gidx::load(&words.region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
         let found = self.find_index(&fixed.region, &fixed.superblock)?;
-        let (rebuilt, meter) = (time::now(), Meter::new(self.options, "open"));
         // All is read, and what counts of it is indexed.
         let to_read = bytes_to_read(&scans, fixed.superblock.geometry);
+        // One that was just made has nothing to read, and is there whatever the function says.
+        let meter = if to_read == 0 { Meter::silent() } else { Meter::new(self.options, OPEN) };
+        let rebuilt = time::now();
         meter.plan(2 * to_read);
         meter.did(0)?;
         let mut recovered = recover(&Evidence {
@@ -276,6 +278,15 @@ impl Opening<'_> {
         engine.opened.journal_edits = engine.set.replayed();
         engine.opened.total_ms = time::since(started).as_secs_f64() * 1e3;
         Ok(engine)
+    }
+
+    /// The options from now on: a takeover has ended.
+    fn options_behind(&self) -> Options {
+        let mut options = self.options.clone();
+        if options.lsn_after.take().is_some() {
+            options.making = None;
+        }
+        options
     }
 
     /// Steps 5 to 7, of records: how many were indexed.
@@ -446,7 +457,7 @@ impl Opening<'_> {
         let scheduler = Arc::new(Scheduler::new(Arc::clone(&ctx)));
         Engine {
             path: self.path.to_path_buf(),
-            options: self.options.clone(),
+            options: self.options_behind(),
             shared,
             transactions: Arc::clone(&ctx.transactions),
             set,

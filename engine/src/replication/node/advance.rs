@@ -19,7 +19,7 @@ const AHEAD: u32 = 16;
 #[derive(Debug)]
 pub(super) struct FailedStart {
     checkpoint: u64,
-    /// Of a refusal: the database refuses it again.
+    /// What the next try would meet again.
     refusal: Option<(ErrorKind, String)>,
 }
 
@@ -52,7 +52,9 @@ impl Node {
         let mut did = false;
         for number in number..end {
             // It may have started from a checkpoint.
-            if applier.as_mut().map(Applier::next).transpose()? != Some(number) {
+            if self.stop.load(Ordering::Acquire)
+                || applier.as_mut().map(Applier::next).transpose()? != Some(number)
+            {
                 break;
             }
             did |= self.go_on(applier, entries.next(number))?;
@@ -85,7 +87,10 @@ impl Node {
         self.hits.fetch_add(1, Ordering::Relaxed);
         let starts_anew = match next {
             Ok((_, EntryApplied::Leaps)) => true,
-            Ok((entry, EntryApplied::Done)) => self.starts_at(&entry, reader),
+            Ok((entry, EntryApplied::Done)) => {
+                self.note_position(reader);
+                self.starts_at(&entry, reader)
+            }
             // Without newer data the node would start again and again from what it has.
             Err(error) if takeover::is_lasting(&error) => {
                 if !takeover::is_mended(&self.log, reader.base, number, &error)? {
@@ -120,9 +125,12 @@ impl Node {
     /// copies all data.
     pub(super) fn note_failed_start(&self, found: &FoundCheckpoint, error: &Error) {
         if takeover::is_lasting(error) {
-            let refusal = error.kind().is_refusal().then(|| (error.kind(), error.to_string()));
-            let checkpoint = found.manifest.number;
-            *self.failed_start.lock() = Some(FailedStart { checkpoint, refusal });
+            let (checkpoint, mut failed) = (found.manifest.number, self.failed_start.lock());
+            // Or it has failed once more with entries that are there.
+            let lasts = error.kind().is_refusal()
+                || failed.as_ref().is_some_and(|failed| failed.checkpoint == checkpoint);
+            let refusal = lasts.then(|| (error.kind(), error.to_string()));
+            *failed = Some(FailedStart { checkpoint, refusal });
         }
     }
 
@@ -138,6 +146,9 @@ impl Node {
             _ => return Ok(()),
         }
         // What was damaged may have been put back.
-        (found.from..=checkpoint).try_for_each(|number| self.log.entry(number).map(drop))
+        (found.from..=checkpoint).try_for_each(|number| {
+            let lost = || self.log.damage("shared/log", format!("entry {number}"));
+            self.log.entry(number)?.map(drop).ok_or_else(lost)
+        })
     }
 }

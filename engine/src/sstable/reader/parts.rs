@@ -98,9 +98,18 @@ impl Extent {
         Ok(self.parts.fill(parts, &self.store.memory().clock, true))
     }
 
-    /// Has the next read of the end ask the store, where this machine keeps that of an object.
-    pub(in crate::sstable) fn forget_end(&self) {
-        self.store.forget_end(&self.meta.location);
+    /// As [`forget_end`](crate::storage::ExtentStore::forget_end).
+    pub(in crate::sstable) fn forget_end(&self) -> bool {
+        self.store.forget_end(&self.meta.location)
+    }
+
+    /// As [`or_again`](crate::storage::ExtentStore::or_again).
+    pub(in crate::sstable) fn or_again<T>(
+        &self,
+        made: Result<T>,
+        again: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.store.or_again(&self.meta.location, made, again)
     }
 
     fn load_parts(&self) -> Result<Parts> {
@@ -109,8 +118,7 @@ impl Extent {
 
     /// What is made of the end.
     pub(super) fn of_end<T>(&self, make: impl Fn(&Tail<'_>) -> Result<T>) -> Result<T> {
-        let made = make(&self.load_tail()?);
-        self.store.or_again(&self.meta.location, made, || make(&self.load_tail()?))
+        self.or_again(make(&self.load_tail()?), || make(&self.load_tail()?))
     }
 
     /// What a `check` makes of the bytes of a block.
@@ -121,7 +129,7 @@ impl Extent {
         check: impl Fn(Bytes) -> std::result::Result<T, Mismatch>,
     ) -> Result<T> {
         let check = |bytes| check(bytes).map_err(|e| self.corrupt(entry.offset, "block", e));
-        self.store.or_again(&self.meta.location, check(bytes), || {
+        self.or_again(check(bytes), || {
             check(Bytes::from(self.load_bytes(entry.offset, entry.len)?))
         })
     }

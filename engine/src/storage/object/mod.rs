@@ -31,7 +31,7 @@ pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames, SHARED_DATA, SHARED_PIE
 pub(crate) use open::{OBJECT_FILES, Settings, open_client, open_reader, owner};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use slow::Distance;
-pub(crate) use store::{Failure, FailureKind, LIST_LEN, ObjectInfo, PutWhen, Span, Tag};
+pub(crate) use store::{Failure, FailureKind, ObjectInfo, PutWhen, Span, Tag};
 pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
 pub(crate) use transfers::{ExtentSink, MOST_BYTES as MOST_SENT, Sends, Transfers, Uploads};
 

@@ -471,9 +471,12 @@ impl ObjectTier {
         self.client.told("delete", names.first().map_or("", String::as_str), deleted)
     }
 
-    /// Whether there are so many objects to delete.
-    pub(crate) fn has_released(&self, least: usize) -> bool {
-        self.objects.lock().released.len() >= least
+    /// Whether there are objects to delete; `many`: as many as a request takes, and the last one did
+    /// not fail.
+    pub(crate) fn has_released(&self, many: bool) -> bool {
+        let objects = self.objects.lock();
+        let least = if many { LIST_LEN } else { 1 };
+        objects.released.len() >= least && !(many && objects.tried.is_some())
     }
 
     /// The pieces of the shared store that are live.

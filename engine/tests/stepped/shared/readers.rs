@@ -13,7 +13,8 @@ use crate::common::cuts::PATH;
 use crate::common::{alone, tiny, wait_until};
 use terrace::testing::{HandClock, Machine, Survive};
 use terrace::{
-    Database, Durability, ErrorKind, Follower, ObjectServer, Options, TableOptions, WriteBatch,
+    Database, Durability, ErrorKind, Follower, ObjectServer, Options, StoreFault, TableOptions,
+    WriteBatch,
 };
 
 const PLACE: &str = "/follower";
@@ -558,4 +559,50 @@ fn a_start_that_fails_behind_its_data_copies_the_data_once() {
     checkpoints(&db, 1);
     catch_up(|| standby.step()).unwrap();
     assert_eq!(content(&standby.database().unwrap()).unwrap(), content(&db).unwrap());
+}
+
+/// Bug: a node that failed within entries that it read together told less than it showed. Cause:
+/// its place was noted once all of them were applied. Fix: it is noted behind each.
+#[test]
+fn what_a_node_shows_is_told_also_where_a_later_entry_is_damaged() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = begun(shared(&server));
+    let follower = follow(&Machine::with_files(), &server);
+    catch_up(|| follower.step()).unwrap();
+    let table = db.existing_table("t").unwrap().durability(Durability::Remote);
+    let before = follower.status().commit;
+    (0..40).for_each(|n| table.put(key(n), key(n)).unwrap());
+    let entries: Vec<String> =
+        server.names().into_iter().filter(|name| name.starts_with("shared/log/")).collect();
+    server.damage(&entries[entries.len() - 10], 80);
+    let failed = (0..60).find_map(|_| follower.step().err()).unwrap();
+    assert_eq!(failed.kind(), ErrorKind::Corrupt);
+    assert_eq!(follower.status().commit, before + 30);
+    let shown = follower.database().unwrap().existing_table("t").unwrap();
+    let has = |n: &u64| shown.get(key(*n)).unwrap().is_some_and(|row| row[..] == key(*n));
+    assert_eq!((0..40).filter(has).count(), 30);
+}
+
+/// Bug: a named node applied nothing while its place could not be told, though the log could be
+/// read. Cause: it told first, and a failure ended the step. Fix: it goes on, and says so.
+#[test]
+fn a_node_goes_on_while_its_place_cannot_be_told() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = begun(shared(&server));
+    let options = of_machine(&Machine::with_files(), None).follower_name("reports");
+    let follower = options.follow(server.url(), PLACE).unwrap();
+    catch_up(|| follower.step()).unwrap();
+    let table = db.existing_table("t").unwrap().durability(Durability::Remote);
+    (0..3).for_each(|n| table.put(key(n), "a row").unwrap());
+    assert!(follower.step().unwrap());
+    let applied = follower.status().commit;
+    server.plan(server.requests() + 1, StoreFault::Refuse);
+    assert!(follower.step().unwrap(), "its place is news");
+    assert!(follower.status().note.is_some(), "{:?}", follower.status());
+    assert!(follower.status().commit > applied, "the next entry is applied");
+    catch_up(|| follower.step()).unwrap();
+    assert_eq!(follower.status().note, None);
+    assert_eq!(content(&follower.database().unwrap()).unwrap(), content(&db).unwrap());
 }
