@@ -813,9 +813,10 @@ typedef void (*terrace_call)(void *context);
 
 /**
  * Is told how far work is, and says whether it goes on. operation is "open", "verify", "backup",
- * "restore", "salvage" or "close"; done of total bytes are done, or steps of a closing. Threads of
- * the library call it, one at a time. It calls no function of the library, and returns normally.
- * The text is valid until then.
+ * "restore", "salvage" or "close"; done of total bytes are done, or steps of a closing. total is 0
+ * as long as nothing is known. The thread of the call and threads of the library call it, for one
+ * piece of work one at a time. Several pieces may be under way at once. It calls no function of
+ * the library, and returns normally. The text is valid until then.
  */
 typedef bool (*terrace_progress_function)(void *context,
                                           const char *operation,
@@ -2877,7 +2878,8 @@ enum terrace_status terrace_with_deadline(uint64_t wait_ms,
  * TERRACE_CANCELLED. An opening leaves the database as it was. A verification tells nothing. A
  * backup is not in its set. What a restore or salvage has begun no opening takes, and the next one
  * to the same directory starts over. A closing goes on to its end. The function and its context,
- * which may be NULL, stay valid until the options are freed and the databases are closed.
+ * which may be NULL, stay valid until the options are freed, the databases, followers and standbys
+ * are closed, and the sets of backups are freed.
  *
  * Errors: TERRACE_INVALID for NULL.
  */

@@ -20,7 +20,7 @@ pub struct Progress {
     /// What is done. It never falls, and is `total` in the last call. An opening beside a process
     /// that writes may begin anew.
     pub done: u64,
-    /// What is to be done, as far as it is known: it may rise, and is 0 as long as nothing is known.
+    /// What is to be done, as far as it is known: it may rise. 0 as long as nothing is known.
     pub total: u64,
     /// What both count: `bytes`, or `steps` of a closing.
     pub unit: &'static str,

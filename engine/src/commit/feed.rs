@@ -198,7 +198,7 @@ impl Feed {
             remote.failures = 0;
             return;
         };
-        // A store that is away comes back. What is damaged, and a disk that fails, need their owner.
+        // A store that is away comes back. Damage, and a disk that fails, need their owner.
         let is_away = error.is_of_store_for_now() && error.kind() != ErrorKind::Corrupt;
         let is_passing = is_away || error.may_pass();
         if !is_passing && !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) {
@@ -549,6 +549,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::base::error::Mismatch;
     use std::sync::Barrier;
 
     /// The commit that completes a segment told the shipper without its lock. A shipper between

@@ -546,7 +546,11 @@ impl Extent {
     }
 
     /// A block, from these bytes and no others.
-    pub(super) fn decoded(&self, entry: &IndexEntry, bytes: Bytes) -> Result<Block> {
+    pub(in crate::sstable) fn sound_block(
+        &self,
+        entry: &IndexEntry,
+        bytes: Bytes,
+    ) -> Result<Block> {
         Block::decode(self.meta.id, entry.offset, bytes)
             .map_err(|mismatch| self.corrupt(entry.offset, "block", mismatch))
     }

@@ -188,7 +188,7 @@ impl Check<'_> {
             let block = bytes.and_then(|bytes| {
                 content.add(&bytes);
                 // What is given is what is checked: no block is asked for again here.
-                self.extent.decoded(entry, bytes)
+                self.extent.sound_block(entry, bytes)
             });
             if let Some(block) = self.take("block", block)
                 && let summary = summaries.as_ref().and_then(|summaries| summaries.get(n))

@@ -220,12 +220,8 @@ impl Opening<'_> {
         let gidx = streams.iter().map(|s| Gidx::load(&words.region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
         let found = self.find_index(&fixed.region, &fixed.superblock)?;
-        // All is read, and what counts of it is indexed.
         let to_read = bytes_to_read(&scans, fixed.superblock.geometry);
-        // One that was just made has nothing to read, and is there whatever the function says.
-        let meter = if to_read == 0 { Meter::silent() } else { Meter::new(self.options, OPEN) };
-        let rebuilt = time::now();
-        meter.plan(2 * to_read);
+        let (rebuilt, meter) = (time::now(), self.meter(to_read));
         meter.did(0)?;
         let mut recovered = recover(&Evidence {
             merged: found.forest.as_ref().map_or(0, Forest::merged),
@@ -278,6 +274,14 @@ impl Opening<'_> {
         engine.opened.journal_edits = engine.set.replayed();
         engine.opened.total_ms = time::since(started).as_secs_f64() * 1e3;
         Ok(engine)
+    }
+
+    /// All is read, and what counts of it is indexed. A database that was just made has nothing to
+    /// read, and is there whatever the function says.
+    fn meter(&self, to_read: u64) -> Meter {
+        let meter = if to_read == 0 { Meter::silent() } else { Meter::new(self.options, OPEN) };
+        meter.plan(2 * to_read);
+        meter
     }
 
     /// The options from now on: a takeover has ended.

@@ -471,8 +471,8 @@ impl ObjectTier {
         self.client.told("delete", names.first().map_or("", String::as_str), deleted)
     }
 
-    /// Whether there are objects to delete; `many`: as many as a request takes, and the last one did
-    /// not fail.
+    /// Whether there are objects to delete; with `many` as many as a request takes, and the last
+    /// request did not fail.
     pub(crate) fn has_released(&self, many: bool) -> bool {
         let objects = self.objects.lock();
         let least = if many { LIST_LEN } else { 1 };
