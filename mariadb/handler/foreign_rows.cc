@@ -269,13 +269,18 @@ int ha_terrace::check_children(const uchar *old_record, const uchar *new_record,
     int error = 0;
     Bytes prefix;
     std::vector<Bytes> rows;
-    // What follows finds the children that are taken here.
-    Taken child(ha_thd(), trx(), key->child, follows, &error);
-    if (!error && has_moved())
+    bool moved = false;
+    {
+      // What follows finds the children that are taken here, and so does a look anew.
+      Taken child(ha_thd(), trx(), key->child, follows, &error);
+      moved = !error && has_moved();
+      if (child.is_there() && !moved && !follows)
+        error =
+          find_children(*key, old_record, own, child.table(), TERRACE_FOR_SHARE, &prefix, &rows);
+    }
+    if (moved)
       return check_children(old_record, new_record, is_followed);
     *is_followed |= follows;
-    if (child.is_there() && !follows)
-      error = find_children(*key, old_record, own, child.table(), TERRACE_FOR_SHARE, &prefix, &rows);
     if (!error && !rows.empty())
       error = fail_of(trx(), *key, HA_ERR_ROW_IS_REFERENCED);
     if (error)
