@@ -106,6 +106,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   int error = begin_table(of_table, form, info);
   if (!error)
     error = set_references(of_table, keys);
+  if (!error)
+    Trx::of(thd)->note_made(of_table);
   // The server drops no table that it could not create.
   if (error && drop_library_table(of_table))
     sql_print_error("Terrace: table %s could not be created, and is not dropped: drop it by hand",

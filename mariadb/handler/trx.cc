@@ -47,6 +47,17 @@ Trx *Trx::of(THD *thd)
   return trx;
 }
 
+void Trx::note_made(const Bytes &table)
+{
+  made = table;
+  made_by = thd->query_id;
+}
+
+bool Trx::has_made(const Bytes &table) const
+{
+  return made == table && made_by == ulonglong(thd->query_id);
+}
+
 Trx::~Trx()
 {
   end();

@@ -56,6 +56,9 @@ public:
   Bytes failed_key;
   /* The index of a child in which a change that follows has found a duplicate. */
   Bytes doubled_child, doubled_index;
+  /* Notes the last table that a statement has made, and whether that is the one under way. */
+  void note_made(const Bytes &table);
+  bool has_made(const Bytes &table) const;
   /* Tables that the statement uses because of foreign keys. */
   Linked_tables linked;
   /* Tables whose rows are being changed, each because of the one before. */
@@ -202,6 +205,9 @@ private:
   std::map<Bytes, bool> whole;
   std::map<Bytes, ulonglong> history;
   std::vector<Bytes> dropped;
+  Bytes made;
+  /* The number of the statement that has made it. */
+  ulonglong made_by = 0;
 };
 
 /*

@@ -35,7 +35,7 @@ static bool is_there(const std::string &name)
 
 void terrace_yield(const char *point)
 {
-  if (!strcmp(point, "lost") || !strcmp(point, "refused"))
+  if (!strcmp(point, "lost"))
     moment();
   if (!is_asked(point))
     return;

@@ -4,7 +4,7 @@
   second one behind that.
 
   So does a sync of a directory. It also kills it where a statement is refused for the name of a table
-  whose definition is lost, and where a drop is refused for foreign keys.
+  whose definition is lost.
 
   The variable TERRACE_KILL names a file with a number: how many such moments there are until the
   server dies. Without the file it lives. The variable TERRACE_DURABLE names a folder. It has links to

@@ -163,3 +163,9 @@ CREATE TABLE pu (id INT PRIMARY KEY, u INT, UNIQUE KEY theirs (u)); CREATE TABLE
 CREATE TABLE names SELECT unique_constraint_name FROM information_schema.referential_constraints WHERE constraint_schema = DATABASE();
 SELECT * FROM names;
 DROP TABLE names, cu, pu;
+-- A parent that is not there. (DROP was refused, and a CREATE that fails left its table.)
+SET foreign_key_checks = 0; CREATE TABLE ce (a INT, FOREIGN KEY (a) REFERENCES pe (id)); SET foreign_key_checks = 1;
+DROP TABLE IF EXISTS pe;
+CREATE TABLE pe (id INT PRIMARY KEY) SELECT 1 AS id UNION ALL SELECT 1;
+CREATE TABLE pe (id INT PRIMARY KEY); SHOW TABLES; DROP TABLE pe;
+DROP TABLE ce, pe;
