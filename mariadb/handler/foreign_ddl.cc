@@ -227,6 +227,9 @@ int ha_terrace::check_references(const Bytes &name, TABLE *form,
     if ((error = check_pair(thd, key, form, is_itself ? form : parent.table)))
       return error;
   }
+  // It has none, and those of a table whose name it has are not its own.
+  if (is_temporary(name))
+    return 0;
   // A rename that fails gives the table the keys back that are dropped.
   for (const Reference_ref &key : is_hidden(name) ? references_of(table_name) : References())
   {

@@ -163,6 +163,10 @@ CREATE TABLE pu (id INT PRIMARY KEY, u INT, UNIQUE KEY theirs (u)); CREATE TABLE
 CREATE TABLE names SELECT unique_constraint_name FROM information_schema.referential_constraints WHERE constraint_schema = DATABASE();
 SELECT * FROM names;
 DROP TABLE names, cu, pu;
+-- A temporary table with the name of a parent. (The real table's keys refused its change.)
+CREATE TABLE pt (id INT PRIMARY KEY); CREATE TABLE ct (a INT, FOREIGN KEY (a) REFERENCES pt (id));
+CREATE TEMPORARY TABLE pt (x INT); ALTER TABLE pt MODIFY x BIGINT, ALGORITHM=COPY;
+DROP TEMPORARY TABLE pt; DROP TABLE ct, pt;
 -- A parent that is not there. (DROP was refused, and a CREATE that fails left its table.)
 SET foreign_key_checks = 0; CREATE TABLE ce (a INT, FOREIGN KEY (a) REFERENCES pe (id)); SET foreign_key_checks = 1;
 DROP TABLE IF EXISTS pe;
