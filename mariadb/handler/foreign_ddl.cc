@@ -7,7 +7,8 @@
 #include "foreign_columns.h"
 #include "ha_terrace.h"
 #include "recovery.h"
-#include "yield.h"
+
+#include <set>
 
 static bool checks_keys(THD *thd)
 {
@@ -201,46 +202,58 @@ int ha_terrace::wanted_references(const Bytes &name, TABLE *form, const HA_CREAT
   return check_names(thd, table_name, *keys);
 }
 
+/*
+  Locks the parents of the keys that a table gets or loses. A change of a parent's rows, and an ALTER
+  TABLE of it, look for its keys when they begin. They do not find one that is made meanwhile, nor
+  those of a copy until it has its name. A rename that fails gives a table the keys back that are
+  dropped. The order is that of names, so no two of these wait for each other.
+*/
+static int lock_parents(THD *thd, const Bytes &table, const References &before,
+                        const std::vector<Reference> &wanted)
+{
+  std::set<Bytes> parents;
+  for (const Reference &key : wanted)
+    parents.insert(key.parent);
+  for (const Reference_ref &key : before)
+    parents.insert(key->parent);
+  parents.erase(table);
+  for (const Bytes &parent : parents)
+    if (int error = Linked_table().lock(thd, parent, MDL_SHARED_NO_WRITE))
+      return error;
+  return 0;
+}
+
 /* Whether a table that is made can be the child, and the parent, that keys say. */
 int ha_terrace::check_references(const Bytes &name, TABLE *form,
                                  const std::vector<Reference> &keys)
 {
+  // It has none, and those of a table whose name it has are not its own.
+  if (is_temporary(name))
+    return 0;
   THD *thd = ha_thd();
   const Bytes table_name = is_hidden(name) ? altered_table(thd) : name;
   for (const Reference &key : keys)
-  {
     if (int error = check_child(thd, key, form))
       return error;
+  const References before = is_hidden(name) ? references_of(table_name) : References();
+  if (int error = lock_parents(thd, table_name, before, keys))
+    return error;
+  if (!checks_keys(thd))
+    return 0;
+  for (const Reference &key : keys)
+  {
     int error = 0;
     Linked_table parent;
     const bool is_itself = key.parent == table_name;
-    // A change of the parent's rows does not find a key that is made while it is under way. Until a
-    // copy has its name, none finds its keys.
-    const enum_mdl_type of_lock = is_hidden(name) ? MDL_SHARED_NO_WRITE : MDL_SHARED_READ_ONLY;
-    const bool is_there = is_itself || parent.open(thd, key.parent, of_lock, &error);
+    const bool is_there = is_itself || parent.open(thd, key.parent, MDL_SHARED_NO_WRITE, &error);
     if (error)
       return error;
-    if (!checks_keys(thd))
-      continue;
     if (!is_there)
       return refuse(thd, key, "there is no such parent");
     if ((error = check_pair(thd, key, form, is_itself ? form : parent.table)))
       return error;
   }
-  // It has none, and those of a table whose name it has are not its own.
-  if (is_temporary(name))
-    return 0;
-  // A rename that fails gives the table the keys back that are dropped.
-  for (const Reference_ref &key : is_hidden(name) ? references_of(table_name) : References())
-  {
-    int error = 0;
-    Linked_table parent;
-    if (key->parent != table_name)
-      parent.open(thd, key->parent, MDL_SHARED_NO_WRITE, &error);
-    if (error)
-      return error;
-  }
-  if (!checks_keys(thd) || table_name.empty())
+  if (table_name.empty())
     return 0;
   for (const Reference_ref &key : references_to(table_name))
   {

@@ -21,17 +21,22 @@ void Linked_table::name_it(THD *thd, const Bytes &of_table, enum_mdl_type of_loc
   MDL_REQUEST_INIT(&list.mdl_request, MDL_key::TABLE, database.str, called.str, of_lock, until);
 }
 
-bool Linked_table::open(THD *thd, const Bytes &of_table, enum_mdl_type of_lock, int *error)
+int Linked_table::lock(THD *thd, const Bytes &of_table, enum_mdl_type of_lock)
 {
   name_it(thd, of_table, of_lock, MDL_TRANSACTION);
   if (!thd->mdl_context.acquire_lock(&list.mdl_request, thd->variables.lock_wait_timeout))
-    return open_locked(thd, error);
+    return 0;
   const bool is_deadlock = thd->is_error() && thd->get_stmt_da()->sql_errno() == ER_LOCK_DEADLOCK;
   // As after a deadlock of rows. The library knows nothing of this one.
   if (is_deadlock)
     thd->mark_transaction_to_rollback(true);
-  *error = is_deadlock ? HA_ERR_LOCK_DEADLOCK : HA_ERR_LOCK_WAIT_TIMEOUT;
-  return false;
+  return is_deadlock ? HA_ERR_LOCK_DEADLOCK : HA_ERR_LOCK_WAIT_TIMEOUT;
+}
+
+bool Linked_table::open(THD *thd, const Bytes &of_table, enum_mdl_type of_lock, int *error)
+{
+  *error = lock(thd, of_table, of_lock);
+  return !*error && open_locked(thd, error);
 }
 
 bool Linked_table::look(THD *thd, const Bytes &of_table)

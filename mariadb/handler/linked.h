@@ -32,7 +32,9 @@ public:
   Linked_table(const Linked_table &) = delete;
   Linked_table &operator=(const Linked_table &) = delete;
 
-  /* False where the engine has no such table, or where its error is set. */
+  /* Locks its metadata until the end of the transaction. It need not be there. */
+  int lock(THD *thd, const Bytes &name, enum_mdl_type of_lock);
+  /* As lock(). False where the engine has no such table, or where its error is set. */
   bool open(THD *thd, const Bytes &name, enum_mdl_type of_lock, int *error);
   /* As open(), for a look at its definition: waits for nothing, and keeps no lock. */
   bool look(THD *thd, const Bytes &name);

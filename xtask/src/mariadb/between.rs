@@ -100,10 +100,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     noted::no_orphan_stays(&server, &holds)?;
     noted::keys_go_back(&server, &holds)?;
     noted::names_of_keys_differ(&server, &holds)?;
-    orphans::a_parent_moves(&server)?;
-    orphans::a_child_moves(&server)?;
-    orphans::a_key_comes_late(&server)?;
-    orphans::keys_go_with_a_second_drop(&server, &holds)?;
+    orphans::run(&server, &holds)?;
     noted::a_note_stays(&server, &holds)?;
     let copying = noted::copies_are_whole(&server, &holds)?;
     let held = noted::renames_are_refused(&server, &holds)?;

@@ -15,6 +15,16 @@ const BY_METADATA: &str = "SELECT COUNT(*) FROM information_schema.processlist \
 const BY_ROWS: &str =
     "SELECT COUNT(*) FROM information_schema.terrace_transactions WHERE waits_for IS NOT NULL";
 
+/// Runs all cases.
+pub(super) fn run(server: &Server, holds: &Holds) -> Result<()> {
+    a_parent_moves(server)?;
+    a_child_moves(server)?;
+    a_key_comes_late(server)?;
+    a_parent_is_altered(server, holds)?;
+    a_new_key_has_its_turn(server)?;
+    keys_go_with_a_second_drop(server, holds)
+}
+
 /// A session that has said a statement, which waits: it is so often that others wait then.
 fn waiting(server: &Server, statement: &str, (waits, count): (&str, &str)) -> Result<Session> {
     let mut session = Session::open(server, "test")?;
@@ -39,7 +49,7 @@ fn commit(session: &mut Session) -> Result<()> {
 /// Bug: a child's row was put beside a RENAME that gave its parent's name to another table, though
 /// the parent does not have the value. Cause: a key that had moved was looked for again where the
 /// look had failed alone. Fix: so it is where the look has found a row.
-pub(super) fn a_parent_moves(server: &Server) -> Result<()> {
+fn a_parent_moves(server: &Server) -> Result<()> {
     server.sql(
         "CREATE TABLE up (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO up VALUES (1); \
          CREATE TABLE next_up (id INT PRIMARY KEY) ENGINE=Terrace; \
@@ -63,7 +73,7 @@ pub(super) fn a_parent_moves(server: &Server) -> Result<()> {
 /// Bug: rows of a child stayed behind a cascade, and rows of a table without a key went. Cause: the
 /// server does not lock children of a statement that a procedure repeats. A cascade did not look
 /// whether its key had moved while it waited. Fix: all children are locked before the row changes.
-pub(super) fn a_child_moves(server: &Server) -> Result<()> {
+fn a_child_moves(server: &Server) -> Result<()> {
     server.sql(
         "CREATE TABLE up (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO up VALUES (1), (2); \
          CREATE TABLE down (a INT, FOREIGN KEY (a) REFERENCES up (id) ON DELETE CASCADE) \
@@ -105,7 +115,7 @@ pub(super) fn a_child_moves(server: &Server) -> Result<()> {
 /// Bug: a row of a new child had no parent. Cause: the change of a row looks for its keys once, and
 /// then waits for entries of indexes. Meanwhile CREATE TABLE made a key, and others a row by it.
 /// Fix: CREATE TABLE waits for transactions that have changed rows of the parent.
-pub(super) fn a_key_comes_late(server: &Server) -> Result<()> {
+fn a_key_comes_late(server: &Server) -> Result<()> {
     server.sql(
         "CREATE TABLE up (id INT PRIMARY KEY, w INT, u INT, KEY (w), KEY (u)) ENGINE=Terrace; \
          INSERT INTO up VALUES (1, 1, 5)",
@@ -128,9 +138,61 @@ pub(super) fn a_key_comes_late(server: &Server) -> Result<()> {
     server.sql("DROP TABLE down, up", "test").map(drop)
 }
 
+/// Bug: a table got a foreign key to one that was partitioned then, which has none. Cause: an
+/// ALTER TABLE of the parent looks for its keys when it begins, and CREATE TABLE did not wait for
+/// it. Fix: it does.
+fn a_parent_is_altered(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE up (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=Terrace; \
+         INSERT INTO up VALUES (5)",
+        "test",
+    )?;
+    let mut altering = Session::open(server, "test")?;
+    holds.next("counters")?;
+    altering.send("ALTER TABLE up PARTITION BY HASH (id)")?;
+    holds.has_come("counters")?;
+    let create = "CREATE TABLE down (a INT, FOREIGN KEY (a) REFERENCES up (id)) ENGINE=Terrace";
+    let mut creating = waiting(server, create, (BY_METADATA, "1"))?;
+    holds.go("counters")?;
+    quiet(&mut altering)?;
+    let said = creating.answer()?;
+    if !said.contains("ERROR 1005") {
+        bail!("a table has a foreign key to a partitioned one: {said}");
+    }
+    server.sql("DROP TABLE up", "test").map(drop)
+}
+
+/// Bug: CREATE TABLE waited as long as transactions changed rows of the parent, one beside the
+/// other. Cause: its lock let later ones go first. Fix: they wait for it. Of two parents it waits
+/// for the first by name, and has not locked the other one.
+fn a_new_key_has_its_turn(server: &Server) -> Result<()> {
+    server.sql(
+        "CREATE TABLE up (id INT PRIMARY KEY, v INT) ENGINE=Terrace; \
+         CREATE TABLE up_too LIKE up; \
+         INSERT INTO up VALUES (1, 0), (2, 0); INSERT INTO up_too VALUES (1, 0)",
+        "test",
+    )?;
+    let mut changing = Session::open(server, "test")?;
+    changing.send("BEGIN; UPDATE up SET v = 1 WHERE id = 1")?;
+    quiet(&mut changing)?;
+    let create = "CREATE TABLE down (a INT, b INT, FOREIGN KEY (a) REFERENCES up_too (id), \
+                  FOREIGN KEY (b) REFERENCES up (id)) ENGINE=Terrace";
+    let mut creating = waiting(server, create, (BY_METADATA, "1"))?;
+    let begin = "SET lock_wait_timeout=1; UPDATE";
+    let later = server.sql(&format!("{begin} up SET v = 1 WHERE id = 2"), "test");
+    let of_other = server.sql(&format!("{begin} up_too SET v = 1"), "test");
+    commit(&mut changing)?;
+    quiet(&mut creating)?;
+    if !later.is_err_and(|error| format!("{error:#}").contains("1205")) {
+        bail!("a change of the parent goes before a CREATE TABLE that waits");
+    }
+    of_other.context("a parent that is the second by name")?;
+    server.sql("DROP TABLE down, up, up_too", "test").map(drop)
+}
+
 /// Bug: no DROP TABLE of a parent succeeded, though its child was gone. Cause: the child's drop
 /// could not forget the keys, and the next one found no table. Fix: that one forgets them.
-pub(super) fn keys_go_with_a_second_drop(server: &Server, holds: &Holds) -> Result<()> {
+fn keys_go_with_a_second_drop(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE up (id INT PRIMARY KEY) ENGINE=Terrace; \
          CREATE TABLE down (a INT, FOREIGN KEY (a) REFERENCES up (id)) ENGINE=Terrace",
