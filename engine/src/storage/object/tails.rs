@@ -3,8 +3,8 @@
 //!
 //! The file is a ring: an entry is written behind the last one, over the oldest, from the start of
 //! the file again when the end is reached. It is a cache: nothing of it is synced, and what does
-//! not check out is not there. An end is kept as it came from the store. Where its footer, index or
-//! filter is wrong, the reader forgets it and asks the store again. Its blocks have no second look.
+//! not check out is not there. An end is kept as it came from the store. Where anything in it is
+//! wrong, the reader forgets it and asks the store again.
 //!
 //! Entry, at a multiple of 4096:
 //!
