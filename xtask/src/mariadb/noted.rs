@@ -273,18 +273,22 @@ pub(super) fn keys_do_not_follow(server: &Server, holds: &Holds) -> Result<()> {
 /// looked before the other one had written, and a copy had its keys unseen. Fix: it is looked for
 /// once more where it is written, and copies count. InnoDB has the same error.
 pub(super) fn names_of_keys_differ(server: &Server, holds: &Holds) -> Result<()> {
-    server.sql("CREATE TABLE up (id INT PRIMARY KEY) ENGINE=Terrace", "test")?;
-    let make = |name: &str, keys: &str| {
+    // Those to one parent wait for each other.
+    for parent in ["up", "up_too"] {
+        let make = format!("CREATE TABLE {parent} (id INT PRIMARY KEY) ENGINE=Terrace");
+        server.sql(&make, "test")?;
+    }
+    let make = |name: &str, keys: &str, parent: &str| {
         format!(
             "CREATE TABLE {name} (id INT AUTO_INCREMENT PRIMARY KEY, a INT, KEY (a), CONSTRAINT \
-             {keys} FOREIGN KEY (a) REFERENCES up (id)) ENGINE=Terrace"
+             {keys} FOREIGN KEY (a) REFERENCES {parent} (id)) ENGINE=Terrace"
         )
     };
     let mut session = Session::open(server, "test")?;
     holds.next("counters")?;
-    session.send(&make("down", "one"))?;
+    session.send(&make("down", "one", "up_too"))?;
     holds.has_come("counters")?;
-    server.sql(&make("under", "one"), "test")?;
+    server.sql(&make("under", "one", "up"), "test")?;
     holds.go("counters")?;
     let said = session.answer()?;
     if !said.contains("ERROR 1005") || !said.contains("errno: 121") {
@@ -294,13 +298,13 @@ pub(super) fn names_of_keys_differ(server: &Server, holds: &Holds) -> Result<()>
     holds.next("rename")?;
     session.send(add)?;
     holds.has_come("rename")?;
-    let is_made = server.sql(&make("down", "two"), "test").is_ok();
+    let is_made = server.sql(&make("down", "two", "up_too"), "test").is_ok();
     holds.go("rename")?;
     quiet(&mut session)?;
     if is_made {
         bail!("a table and a copy have a foreign key of one name");
     }
-    server.sql("DROP TABLE under, up", "test").map(drop)
+    server.sql("DROP TABLE under, up, up_too", "test").map(drop)
 }
 
 /// Bug: rows whose parent was gone stayed behind an ALTER TABLE of a child. Cause: no change of a
