@@ -200,7 +200,7 @@ impl Output {
         self.show(bar, template)
     }
 
-    /// A count of steps, of which nobody knows how many there will be.
+    /// A count of steps whose number is not known.
     pub(crate) fn step_bar(&self) -> ProgressBar {
         self.show(ProgressBar::no_length(), "{msg}: {pos} jobs in {elapsed}")
     }

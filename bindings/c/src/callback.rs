@@ -156,11 +156,12 @@ pub extern "C" fn terrace_with_deadline(
 /// Has openings, verifications, backups, restores, salvages and closings with these options, or of
 /// a database or set that was opened with them, tell function how far they are: first, last, and
 /// some ten times a second between them. Where it returns false the call ends with
-/// TERRACE_CANCELLED. An opening leaves the database as it was. A verification tells nothing. A
-/// backup is not in its set. What a restore or salvage has begun no opening takes, and the next one
-/// to the same directory starts over. A closing goes on to its end. The function and its context,
-/// which may be NULL, stay valid until the options are freed, the databases, followers and standbys
-/// are closed, and the sets of backups are freed.
+/// TERRACE_CANCELLED. An opening leaves all rows, as a power cut does. A verification gives no
+/// report. A backup is not in its set. What a restore or salvage has begun cannot be opened, and
+/// the next one to the same directory starts over. A closing goes on to its end. Nothing is told of
+/// what followers, standbys and takeovers open and close by themselves. The function and its
+/// context, which may be NULL, stay valid until the options are freed, the databases, followers and
+/// standbys are closed, and the sets of backups are freed.
 ///
 /// Errors: TERRACE_INVALID for NULL.
 #[unsafe(no_mangle)]

@@ -252,7 +252,7 @@ impl Readers {
                 opening.push(reader);
             }
             let ReaderLine { shows, process } = seen.line;
-            // One that was gone on without begins anew, if it is seen not to be open.
+            // A late reader that is still opening finds its file renamed, and opens again.
             if shows.is_some() || seen.file.is_none() || !name.is_late {
                 there.push(BesideReader {
                     id: name.id,
@@ -322,7 +322,7 @@ fn look(files: &RealFiles, path: &Path) -> io::Result<Option<Seen>> {
     Seen { file: Some(file), line: ReaderLine::default() }.again().map(Some)
 }
 
-/// Has a reader begin anew, if it is opening yet.
+/// Renames the file of a late reader. A reader that is still opening opens again then.
 fn go_on_without(files: &RealFiles, directory: &Path, name: &mut ReaderName) -> io::Result<()> {
     match files.rename(&name.path(directory), &name.late().path(directory)) {
         // It has ended.
@@ -407,7 +407,7 @@ mod tests {
         assert!(readers.have_opened(&mut None).unwrap());
         assert!(late.name.late().path(directory.path()).exists());
         assert_eq!(readers.list(0).unwrap(), [], "it shows nothing");
-        assert!(!late.shows(3).unwrap(), "it begins anew");
+        assert!(!late.shows(3).unwrap(), "it opens again");
         // What it shows is kept until it is gone: it may not have looked.
         assert_eq!(shown(&readers, 0), Some(3));
         let fast = ReaderRegistration::begin(&files, directory.path()).unwrap();
@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(fs::read(&path_late).unwrap(), before, "a full disk does not matter");
     }
 
-    /// What it may show stays, since nobody knows whether it is open. Zones go: it reads none, or
+    /// The writer keeps extents for it, since it may be open. It keeps no zones: it reads none, or
     /// it finds that its name has changed.
     #[cfg(target_os = "linux")]
     #[test]
@@ -464,7 +464,7 @@ mod tests {
             assert_eq!(shown(&readers, 9), Some(0), "the bound stays");
         };
         std::thread::scope(|scope| scope.spawn(without_rights).join().unwrap());
-        assert!(!reader.shows(3).unwrap(), "it begins anew");
+        assert!(!reader.shows(3).unwrap(), "it opens again");
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::os::time;
 pub struct Progress {
     /// What is being done: `open`, `verify`, `backup`, `restore`, `salvage` or `close`.
     pub operation: &'static str,
-    /// What is done. It never falls, and is `total` in the last call. An opening beside a process
-    /// that writes may begin anew.
+    /// What is done. It never falls, and is `total` in the last call. Where another process writes,
+    /// an opening may be made again: it counts from 0 then.
     pub done: u64,
     /// What is to be done, as far as it is known: it may rise. 0 as long as nothing is known.
     pub total: u64,
@@ -54,8 +54,8 @@ struct State {
 
 impl Meter {
     pub(crate) fn new(options: &Options, operation: &'static str) -> Meter {
-        // What makes a database tells of its own work alone. What a node opens and closes, nobody
-        // has asked for; and behind its claim a takeover has to end.
+        // A restore tells of its own work, and not of the opening within it. A node opens and
+        // closes databases that its user did not ask for. A takeover has to end behind its claim.
         let is_own = !matches!(operation, OPEN | CLOSE)
             || options.follows.is_none() && options.lsn_after.is_none();
         let f = options.on_progress.clone().filter(|_| options.making.is_none() && is_own);

@@ -56,12 +56,12 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Of what lies below, about so many bytes are between two cuts of a level.
+    /// About so many bytes of the level below lie between two cuts of a level.
     fn cell(&self) -> u64 {
         (self.job_bytes / 4).max(1)
     }
 
-    /// So many are the most.
+    /// The most bytes of a lower level that may lie between two cuts, or under an extent of a load.
     pub(crate) fn most_under(&self) -> u64 {
         self.cell() + self.cell() / 2
     }

@@ -259,15 +259,13 @@ impl Compact {
         let wrote_more = is_promised.get() && done.is_err();
         // The edit too may find none.
         let installed = self.install(plan, ctx, done);
-        if installed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) {
-            // A smaller one may find room, or one of another table.
+        let failed = installed.as_ref().err().map(Error::kind);
+        if failed == Some(ErrorKind::Full) {
+            // A smaller one may find room.
             table.halve_jobs(wrote_more);
         }
-        // Of these two others come first: what fails for one table need not for the next.
-        if installed
-            .as_ref()
-            .is_err_and(|e| matches!(e.kind(), ErrorKind::Full | ErrorKind::Corrupt))
-        {
+        if matches!(failed, Some(ErrorKind::Full | ErrorKind::Corrupt)) {
+            // What fails for one table need not for the next: that comes first.
             ctx.refused.store(table.id(), Ordering::Relaxed);
         }
         match installed? {

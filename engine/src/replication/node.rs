@@ -73,7 +73,7 @@ pub(super) struct Node {
     applier: Mutex<Option<Applier>>,
     current: RwLock<Option<Current>>,
     progress: Mutex<NodeProgress>,
-    /// Answers in a row that there is no next entry, and that there is one.
+    /// Answers in a row that there is no next entry, and entries in a row that were applied.
     misses: AtomicU32,
     hits: AtomicU32,
     /// Checkpoints since the one that it started from.
@@ -213,7 +213,7 @@ impl Node {
         });
         let mut progress = self.progress.lock();
         let failure = did.as_ref().err().map(ToString::to_string);
-        progress.note = failure.or_else(|| self.registration.late());
+        progress.note = failure.or_else(|| self.registration.untold());
         if matches!(did, Ok(false)) {
             progress.known_at = Some(time::now());
             drop(progress);

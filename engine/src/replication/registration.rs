@@ -60,7 +60,7 @@ struct State {
     /// How often the reader has started: a part of its own name.
     starts: u64,
     /// Why the last news could not be told.
-    late: Option<String>,
+    untold: Option<String>,
 }
 
 impl Registration {
@@ -175,14 +175,14 @@ impl Registration {
         if !told.is_none_or(is_due) {
             return Ok(0);
         }
-        let is_news = |(known, _): (FollowerPlace, Instant)| known.base == place.base;
-        let known = told.filter(|told| beat == 0 && is_news(*told));
+        // A start, and another base, have to be told first.
+        let known = told.filter(|(known, _)| beat == 0 && known.base == place.base);
         match (self.tell(place), known) {
             (Err(error), Some((known, _))) if error.is_of_store() => {
                 // The writer keeps what the reader had then: it may go on, and tells again later.
                 let mut state = self.state.lock();
                 state.told = Some((FollowerPlace { beat: 0, ..known }, time::now()));
-                state.late = Some(error.to_string());
+                state.untold = Some(error.to_string());
                 Ok(0)
             }
             (told, _) => told,
@@ -190,8 +190,8 @@ impl Registration {
     }
 
     /// Why the store does not know how far the reader is, if the reader goes on all the same.
-    pub(super) fn late(&self) -> Option<String> {
-        self.state.lock().late.clone()
+    pub(super) fn untold(&self) -> Option<String> {
+        self.state.lock().untold.clone()
     }
 
     /// Gives a sign of life now, and looks from which checkpoint on data is kept. A collector that
@@ -257,7 +257,7 @@ impl Registration {
         self.log.register(&name, place)?;
         let kept = self.log.enlist(&name)?;
         let mut state = self.state.lock();
-        (state.told, state.late) = (Some((place, time::now())), None);
+        (state.told, state.untold) = (Some((place, time::now())), None);
         Ok(kept)
     }
 

@@ -296,7 +296,7 @@ impl Scheduler {
         }
         let objects = self.ctx.set.store().objects();
         // A long load would leave all that it replaces until its end.
-        if objects.is_some_and(|tier| tier.has_released(true)) && self.delete_objects()? {
+        if objects.is_some_and(|tier| tier.has_full_request()) && self.delete_objects()? {
             return Ok(true);
         }
         if self.compact_objects_by_hand()? || self.compact(&|_| Ok(()), Work::Objects)? {
@@ -322,7 +322,7 @@ impl Scheduler {
     /// Deletes objects that no edit names any more; whether there were some.
     pub(super) fn delete_objects(&self) -> Result<bool> {
         let store = self.ctx.set.store();
-        let Some(tier) = store.objects().filter(|tier| tier.has_released(false)) else {
+        let Some(tier) = store.objects().filter(|tier| tier.has_released()) else {
             return Ok(false);
         };
         let deleted = tier.delete_released();

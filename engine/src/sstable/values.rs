@@ -230,23 +230,13 @@ impl ValueExtent {
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
         let at = &self.meta.location;
         let _held = self.store.memory().jobs.hold(u64::from(at.len));
-        let verified = || {
-            let (mut found, read) = (Findings::default(), self.store.read(at, 0, at.len));
-            let checked = match read {
-                Ok(bytes) => self.verify_bytes(&Bytes::from(bytes), &mut found.damages),
-                Err(error) => {
-                    found.add(&error, || self.damage(0, Mismatch::new("", "")));
-                    1
-                }
-            };
-            (checked, found)
-        };
-        let (mut checked, mut found) = verified();
-        if !found.damages.is_empty() && self.store.forget_end(at) {
-            (checked, found) = verified();
-        }
-        report.append(found);
-        checked
+        self.store.verified(at, report, |found| match self.store.read(at, 0, at.len) {
+            Ok(bytes) => self.verify_bytes(&Bytes::from(bytes), &mut found.damages),
+            Err(error) => {
+                found.add(&error, || self.damage(0, Mismatch::new("", "")));
+                1
+            }
+        })
     }
 
     /// As [`verify`](Self::verify), of what was read of it.

@@ -21,22 +21,14 @@ impl Extent {
     /// are checked, but not the values that they lead to. Returns the number of structures that
     /// were checked.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
-        let verified = || {
-            let mut found = Findings::default();
-            let mut check = Check::new(self, &mut found, true);
+        self.verified(report, |found| {
+            let mut check = Check::new(self, found, true);
             match self.load_tail() {
                 Ok(tail) => check.all(&tail),
                 Err(error) => drop(check.take::<()>("extent footer", Err(error))),
             }
-            (check.checked, found)
-        };
-        let (mut checked, mut found) = verified();
-        // Of an object the answer, or what this machine keeps of one, may be wrong.
-        if !found.damages.is_empty() && self.forget_end() {
-            (checked, found) = verified();
-        }
-        report.append(found);
-        checked
+            check.checked
+        })
     }
 
     /// Reads it, and checks the bytes that it gives. It reads no values: each value extent is

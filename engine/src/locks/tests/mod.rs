@@ -1,5 +1,6 @@
 //! The lock table alone, without a database around it.
 
 mod graph;
+mod memory;
 mod model;
 mod rules;

@@ -84,10 +84,10 @@ impl Node {
             Err(error) => Err(error),
         };
         self.misses.store(0, Ordering::Relaxed);
-        self.hits.fetch_add(1, Ordering::Relaxed);
         let starts_anew = match next {
             Ok((_, EntryApplied::Leaps)) => true,
             Ok((entry, EntryApplied::Done)) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
                 self.note_position(reader);
                 self.starts_at(&entry, reader)
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Extent;
-use crate::base::error::{Mismatch, Result};
+use crate::base::error::{Findings, Mismatch, Result};
 use crate::base::memory::{Gauge, Holding};
 use crate::base::record::Lsn;
 use crate::cache::Borrowed;
@@ -98,9 +98,13 @@ impl Extent {
         Ok(self.parts.fill(parts, &self.store.memory().clock, true))
     }
 
-    /// As [`forget_end`](crate::storage::ExtentStore::forget_end).
-    pub(in crate::sstable) fn forget_end(&self) -> bool {
-        self.store.forget_end(&self.meta.location)
+    /// As [`verified`](crate::storage::ExtentStore::verified).
+    pub(in crate::sstable) fn verified(
+        &self,
+        report: &mut Findings,
+        verify: impl Fn(&mut Findings) -> u64,
+    ) -> u64 {
+        self.store.verified(&self.meta.location, report, verify)
     }
 
     /// As [`or_again`](crate::storage::ExtentStore::or_again).

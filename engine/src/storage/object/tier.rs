@@ -471,12 +471,15 @@ impl ObjectTier {
         self.client.told("delete", names.first().map_or("", String::as_str), deleted)
     }
 
-    /// Whether there are objects to delete; with `many` as many as a request takes, and the last
-    /// request did not fail.
-    pub(crate) fn has_released(&self, many: bool) -> bool {
+    /// Whether there is something to delete.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.objects.lock().released.is_empty()
+    }
+
+    /// Whether a request would be full, and the one before did not fail.
+    pub(crate) fn has_full_request(&self) -> bool {
         let objects = self.objects.lock();
-        let least = if many { LIST_LEN } else { 1 };
-        objects.released.len() >= least && !(many && objects.tried.is_some())
+        objects.released.len() >= LIST_LEN && objects.tried.is_none()
     }
 
     /// The pieces of the shared store that are live.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::ExtentStore;
-use crate::base::error::{Damage, Error, ErrorKind, Result};
+use crate::base::error::{Damage, Error, ErrorKind, Findings, Result};
 use crate::os::Files;
 use crate::storage::location::Location;
 use crate::storage::object::{ObjectId, ObjectTier, Uploads};
@@ -42,6 +42,23 @@ impl ExtentStore {
             Err(error) if error.kind() == ErrorKind::Corrupt && self.forget_end(at) => again(),
             made => made,
         }
+    }
+
+    /// The same of a verification: how many structures it has checked, and what it has found.
+    pub(crate) fn verified(
+        &self,
+        at: &Location,
+        report: &mut Findings,
+        verify: impl Fn(&mut Findings) -> u64,
+    ) -> u64 {
+        let mut found = Findings::default();
+        let mut checked = verify(&mut found);
+        if !found.damages.is_empty() && self.forget_end(at) {
+            found = Findings::default();
+            checked = verify(&mut found);
+        }
+        report.append(found);
+        checked
     }
 
     /// Forgets what this machine keeps of the end of an object; whether it is one.
