@@ -74,13 +74,18 @@ pub(crate) fn run(session: &mut Session, arguments: &TableArguments) -> Result<O
     Ok(Outcome::Good)
 }
 
-/// Waits until all of a table is where its tier has it, or what moves it fails for long.
+/// Waits until all of a table is where its tier has it, what moves it fails for long, or the
+/// database has stopped.
 fn wait(database: &Database, table: &Table, bar: &ProgressBar) -> Result<(), Failure> {
     let mut lasting = Lasting::default();
     loop {
         let misplaced = database.table_stats(table)?.misplaced_bytes;
         if misplaced == 0 {
             return Ok(());
+        }
+        // Nothing moves any more. The error says why.
+        if database.stats().stopped.is_some() {
+            database.sync()?;
         }
         if let Some(note) = lasting.look(note(database)) {
             return Err(Failure::Outside(format!("the object store: {note}")));
@@ -106,7 +111,37 @@ fn tier(name: TierName) -> Tier {
 
 #[cfg(test)]
 mod tests {
+    use terrace::Options;
+
     use super::*;
+
+    /// Bug: `--wait` waited for ever where the database had stopped. Cause: it looked at what is
+    /// left and at the store alone. Fix: it ends with the error of the database.
+    #[test]
+    fn a_database_that_stopped_ends_a_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, store) = (dir.path().join("db"), dir.path().join("store"));
+        std::fs::create_dir(&store).unwrap();
+        let options = Options::new().pm_size(4 << 20);
+        let options = options.object_store(format!("file://{}", store.display()));
+        let database = options.open(&path).unwrap();
+        let table = database.table("t").unwrap();
+        table.put("k", "v").unwrap();
+        database.compact_range(&table, ..).unwrap();
+        // Nothing can be moved there.
+        std::fs::remove_dir_all(&store).unwrap();
+        std::fs::write(&store, "").unwrap();
+        database.set_cold_tier(&table, Tier::Object).unwrap();
+        assert!(database.table_stats(&table).unwrap().misplaced_bytes > 0);
+        std::fs::remove_file(path.join("LOCK")).unwrap();
+        let end = Instant::now() + Duration::from_mins(1);
+        while database.stats().stopped.is_none() {
+            assert!(Instant::now() < end, "it stops");
+            std::thread::yield_now();
+        }
+        let failure = wait(&database, &table, &ProgressBar::hidden()).unwrap_err();
+        assert!(failure.message().contains("the database stopped"), "{}", failure.message());
+    }
 
     /// Bug: `--wait` waited for ever, in silence, where the store refuses. Cause: it looked at what
     /// is left alone, and at the note behind that. Fix: a note that stays ends it.
