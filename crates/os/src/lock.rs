@@ -257,13 +257,19 @@ pub fn say_stopped(files: &RealFiles, directory: &Path) -> io::Result<()> {
     calls::write_all_at(&file, format!("{STOPPED}\n").as_bytes(), file.metadata()?.len())
 }
 
-/// Whether the last process that had a directory locked said so.
+/// Whether the process that has a directory locked said so. A note that a process left as it ended
+/// does not count. To tell the two apart this shares the lock for an instant, in which a process
+/// that begins to write is refused; without a note it takes no lock.
 ///
 /// # Errors
 ///
 /// An I/O error.
 pub fn has_stopped(files: &RealFiles, directory: &Path) -> io::Result<bool> {
-    Ok(read_holder(files, &directory.join("LOCK"))?.lines().any(|line| line == STOPPED))
+    let path = directory.join("LOCK");
+    if !read_holder(files, &path)?.lines().any(|line| line == STOPPED) {
+        return Ok(false);
+    }
+    Ok(FileLock::at(files, &path, Access::Shared)?.is_none())
 }
 
 fn read_holder(files: &RealFiles, path: &Path) -> io::Result<String> {
@@ -303,6 +309,27 @@ mod tests {
         assert!(refused.to_string().contains("is open in another process"), "{refused}");
         drop(held);
         take().unwrap();
+    }
+
+    /// Bug: a reader was refused for ever once a writer that had stopped was gone. Cause: its note
+    /// stays in the lock file, and nobody looked whether it still has the lock. Fix: the note
+    /// counts as long as its process has the lock. The next one takes it back.
+    #[test]
+    fn a_note_counts_as_long_as_its_process_has_the_lock() {
+        let (directory, files) = (tempfile::tempdir().unwrap(), RealFiles::default());
+        let take = |access| DirectoryLock::take(&files, directory.path(), access).unwrap();
+        let has_stopped = || has_stopped(&files, directory.path()).unwrap();
+        let writer = take(Access::Exclusive);
+        assert!(!has_stopped());
+        say_stopped(&files, directory.path()).unwrap();
+        assert!(has_stopped());
+        drop(writer);
+        assert!(!has_stopped(), "it has ended");
+        let reader = take(Access::Shared);
+        assert!(!has_stopped(), "a reader is no writer");
+        drop(reader);
+        let _next = take(Access::Exclusive);
+        assert!(!has_stopped(), "the next one has not");
     }
 
     #[test]
