@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(any(test, feature = "testing"))]
 use super::schedule;
+use crate::sync::locks::{Condvar, Mutex};
 
 /// The moment it is.
 #[inline]
@@ -37,6 +38,11 @@ pub fn since_start() -> Duration {
 #[cfg(any(test, feature = "testing"))]
 pub fn moment_of(moment: Instant) -> Duration {
     moment.saturating_duration_since(start())
+}
+
+/// Waits for so long. No thread notifies: the wait is for the time alone.
+pub fn wait_out(time: Duration) {
+    Condvar::new().wait_for(&mut Mutex::new(()).lock(), time);
 }
 
 /// Pauses this task.

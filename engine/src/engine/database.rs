@@ -179,7 +179,7 @@ impl Database {
     /// Opens a database once more that is open read-only beside a writing process: the new handle
     /// shows what is committed by now. This one goes on showing what it showed. It keeps disk space
     /// that the writer has freed, until it and its tables are dropped. Of any other database it is
-    /// one more handle.
+    /// one more handle; so it is of one that no process has opened to write since.
     ///
     /// # Errors
     ///
@@ -209,8 +209,8 @@ impl Database {
         if !self.inner.is_beside {
             return Ok(self.clone());
         }
-        let inner = open::open_again(&self.inner)?;
-        Ok(Database { inner })
+        let again = open::open_again(&self.inner)?;
+        Ok(again.map_or_else(|| self.clone(), |inner| Database { inner }))
     }
 
     /// Compacts the keys of `table` in `range`, and waits until it is done: memory is drained, and

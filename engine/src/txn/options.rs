@@ -12,7 +12,7 @@ use crate::base::options::named::{
     NamedOption, OptionType, SWITCH, bytes, choose, declare, duration, set_named,
 };
 use crate::locks::{DEFAULT_LIMIT, DEFAULT_WAIT};
-use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::time;
 
 /// What a transaction may see of others. `docs/transactions.md` has what each level prevents, as
 /// it is tested.
@@ -219,8 +219,7 @@ fn pause(runs: u32, id: u64) {
     // Multiplied by the golden ratio, neighbouring numbers are far apart.
     let share = (id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
     let pause = longest.mul_f64(f64::from(share) / f64::from(u32::MAX));
-    // No thread notifies: the wait is for the time alone.
-    Condvar::new().wait_for(&mut Mutex::new(()).lock(), pause);
+    time::wait_out(pause);
 }
 
 #[cfg(test)]

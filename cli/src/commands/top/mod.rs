@@ -27,8 +27,8 @@ enum Source {
     Opened(Box<Opened>),
 }
 
-/// A database that this process has open. Beside a writer it is opened again and again: an old
-/// handle would keep disk space that the writer frees.
+/// A database that this process has open. Once there is a writer it is opened again and again: an
+/// old handle would keep disk space that the writer frees.
 struct Opened {
     sampler: Sampler,
     database: Database,
@@ -77,13 +77,17 @@ impl Source {
 impl Opened {
     fn look(&mut self) -> terrace::Result<Look> {
         let (began, rest) = (Instant::now(), INTERVAL.max(REST * self.took));
-        if self.database.stats().open.beside_writer && self.refreshed.elapsed() >= rest {
+        if self.refreshed.elapsed() >= rest {
             let fresh = self.database.refresh();
             // A failure has its rest too: it reads as much, and keeps the writer waiting.
             (self.refreshed, self.took) = (Instant::now(), began.elapsed());
-            self.database = fresh?;
-            // The new handle counts from 0.
-            self.sampler = Sampler::new(&self.database);
+            let fresh = fresh?;
+            // As long as no writer has come, it is another handle of the same opening.
+            if fresh.stats().open.beside_writer {
+                self.database = fresh;
+                // The new handle counts from 0.
+                self.sampler = Sampler::new(&self.database);
+            }
         }
         self.sampler.look();
         let stats = self.sampler.sample_of_last_look().map(|sample| &sample.stats);
@@ -145,4 +149,31 @@ pub(crate) fn run(session: &mut Session, arguments: &TopArguments) -> Result<Out
         }
     }
     Ok(Outcome::Good)
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace::Options;
+
+    use super::*;
+
+    /// Bug: where `top` came before the writer, it showed what it had found at first for ever.
+    /// Cause: only a reader that had found a writer was opened again. Fix: each is.
+    #[test]
+    fn a_writer_that_comes_later_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || Options::new().pm_size(4 << 20);
+        options().open(dir.path()).unwrap().table("t").unwrap().put("k", "v").unwrap();
+        let database = options().open_read_only(dir.path()).unwrap();
+        let (sampler, took) = (Sampler::new(&database), Duration::ZERO);
+        let long_ago = || Instant::now().checked_sub(2 * INTERVAL).unwrap();
+        let mut opened = Opened { sampler, database, refreshed: long_ago(), took };
+        assert_eq!(opened.look().unwrap().state, "read-only");
+        let writer = options().open(dir.path()).unwrap();
+        writer.table("t").unwrap().put("k", "w").unwrap();
+        opened.refreshed = long_ago();
+        let state = opened.look().unwrap().state;
+        let commit = writer.stats().commit.visible;
+        assert!(state.contains(&format!("as of commit {commit}; ")), "{state}");
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::create::CLAIMS_FILE;
 use super::own_records::unknown_runs;
@@ -23,6 +23,9 @@ use crate::version::VersionSet;
 /// So often an opening begins anew.
 const TRIES: u32 = 5;
 
+/// The pause before the second try. Each later one is twice as long as the one before it.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
 /// Opens the database in `path`, which another process has open to write, as `busy` says.
 pub(super) fn open(
     (path, options): (&Path, &Options),
@@ -34,24 +37,32 @@ pub(super) fn open(
     open_in(&files, (path, options), busy, started)
 }
 
-/// Opens it once more for a reader beside a writer, in the directory that this has open. Unlike a
-/// first opening it never takes the lock of the directory: a writer that begins would be refused.
-pub(crate) fn open_again(engine: &Engine) -> Result<Arc<Instance>> {
+/// Opens it once more for a reader beside a writer, in the directory that this has open. `None`
+/// where no writer has come since: it shows all that there is. Unlike a first opening it does not
+/// take the lock of the directory: a writer that begins would be refused.
+pub(crate) fn open_again(engine: &Engine) -> Result<Option<Arc<Instance>>> {
     let (path, files) = (&*engine.path, engine.set.store().files());
+    if !engine.opened.beside_writer {
+        // A writer changes it before all else.
+        let now = media::peek(files, &media::path(path, &engine.options), &engine.options)?;
+        let read = engine.shared.committer.incarnation;
+        if now.is_some_and(|now| now.incarnations.current == read) {
+            return Ok(None);
+        }
+    }
     let message = format!("another process may have {} open; close it there first", path.display());
     let busy = Error::new(ErrorKind::Busy, message);
-    open_in(files, (path, &engine.options), &busy, time::now())
+    open_in(files, (path, &engine.options), &busy, time::now()).map(Some)
 }
 
 /// A registration in place of the lock of an opening beside no writer: from here on one may begin,
 /// which keeps what this reader shows. Where there can be none, the lock stays. So it does where
-/// the region is elsewhere, since a writer in a copy of the directory looks for readers there; and
-/// where it is mapped memory that a writer shares.
+/// the region is elsewhere, since a writer in a copy of the directory looks for readers there.
 pub(super) fn in_place_of(lock: DirectoryLock, engine: &mut Engine) -> DirectoryLock {
     let files = Arc::clone(engine.set.store().files());
     let options = &engine.options;
-    let may_leave = !engine.shared.region.is_mapped() && options.pm_path.is_none();
-    let real = files.real().filter(|_| locks(options) && may_leave);
+    debug_assert!(!engine.shared.region.is_mapped(), "a reader has an image of the file");
+    let real = files.real().filter(|_| locks(options) && options.pm_path.is_none());
     let (Some(real), Ok(None)) = (real, refusal(&files, &engine.path, options)) else {
         return lock;
     };
@@ -79,7 +90,7 @@ fn open_in(
         return refused(why);
     }
     let Some(real) = files.real() else { return refused("its files are in memory") };
-    let mut tries = 1..TRIES;
+    let mut pauses = (0..TRIES - 1).map(|doublings| FIRST_PAUSE * (1 << doublings));
     loop {
         let registration = match ReaderRegistration::begin(real, path) {
             Ok(registration) => registration,
@@ -89,13 +100,15 @@ fn open_in(
         let options = &Options { mode: Mode::File, ..with_events(options) };
         let (files, beside) = (Arc::clone(files), Some(&registration));
         let opened = Opening { files, path, options, read_only: true, beside }.run(started);
-        match opened {
+        let error = match opened {
             Ok(engine) => return Instance::start(engine, DirectoryLock::other(registration)),
             Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
-            Err(error) if tries.next().is_none() => return Err(in_doubt(error)),
-            // The next try begins with a look at all that is there then.
-            Err(_) => {}
-        }
+            Err(error) => error,
+        };
+        let Some(pause) = pauses.next() else { return Err(in_doubt(error)) };
+        // The next try begins with a look at all that is there then. The writer waits for none.
+        drop(registration);
+        time::wait_out(pause);
     }
 }
 
@@ -150,7 +163,8 @@ impl Opening<'_> {
         let file = self.files.open(path, OpenHow::TO_SYNC);
         file.and_then(|file| file.sync()).map_err(|e| Error::io("sync", path, e))?;
         set.sync_found()?;
-        // Behind the syncs: they tell nothing of an earlier one that failed.
+        // Behind the syncs: they tell nothing of an earlier one that failed. What a writer has left
+        // that is gone is read as by an opening beside no writer.
         let has_stopped = self.files.real().map(|files| has_stopped(files, self.path));
         if has_stopped.transpose().map_err(|e| Error::io("read LOCK in", self.path, e))?
             == Some(true)
