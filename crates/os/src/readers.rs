@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::calls;
 use super::chance::draw_random;
-use super::files::{Files, OpenHow};
+use super::files::Files;
 use super::fork::ForkGuard;
 use super::lock::{Access, FileLock};
 use super::real::RealFiles;
@@ -205,6 +205,22 @@ struct Listed {
     opening: Vec<OpeningReader>,
     /// The journal had this edit when the last listing began. Who came later reads it.
     journaled: u64,
+    /// Whether the last look of [`Readers::list`] failed.
+    has_failed: bool,
+    /// Files with a reader's name that are none, or that this process may not open.
+    odd: Vec<u64>,
+    /// What failed, and where, that nobody was told of yet.
+    untold: Vec<(PathBuf, io::Error)>,
+}
+
+impl Listed {
+    /// A file says nothing of its reader. It is told of once.
+    fn note(&mut self, name: ReaderName, path: PathBuf, error: impl FnOnce() -> io::Error) {
+        if !self.odd.contains(&name.id) {
+            self.odd.push(name.id);
+            self.untold.push((path, error()));
+        }
+    }
 }
 
 /// The readers of a directory, for the process that writes there.
@@ -228,7 +244,16 @@ impl Readers {
     ///
     /// An I/O error.
     pub fn list(&self, journaled: u64) -> io::Result<Vec<BesideReader>> {
-        self.list_for(journaled, false)
+        let there = self.list_for(journaled, false);
+        let mut listed = self.listed.lock();
+        let had_failed = std::mem::replace(&mut listed.has_failed, there.is_err());
+        if let Err(error) = &there
+            && !had_failed
+        {
+            let error = io::Error::new(error.kind(), error.to_string());
+            listed.untold.push((self.directory.clone(), error));
+        }
+        there
     }
 
     /// The same. Where zones wait, readers that are opening have [`PATIENCE`] from then on.
@@ -237,11 +262,24 @@ impl Readers {
         let mut listed = self.listed.lock();
         let (mut there, mut opening) = (Vec::new(), Vec::new());
         let names = real.list(&self.directory)?;
-        for mut name in names.iter().filter_map(|name| ReaderName::of(name)) {
+        let names: Vec<ReaderName> = names.iter().filter_map(|name| ReaderName::of(name)).collect();
+        listed.odd.retain(|id| names.iter().any(|name| name.id == *id));
+        for mut name in names {
             let known = listed.opening.iter().find(|reader| reader.id == name.id).copied();
             let new = OpeningReader { id: name.id, since: None, least: listed.journaled };
             let mut reader = known.unwrap_or(new);
-            let Some(mut seen) = look(real, &name.path(&self.directory))? else { continue };
+            let path = name.path(&self.directory);
+            let mut seen = match look(real, &path)? {
+                Found::Nobody => continue,
+                Found::NoFile => {
+                    listed.note(name, path, no_file);
+                    continue;
+                }
+                Found::Reader(seen) => seen,
+            };
+            if seen.file.is_none() {
+                listed.note(name, path, kept_out);
+            }
             let waits = zones_wait && !name.is_late && seen.is_opening();
             if waits && time::since(*reader.since.get_or_insert_with(time::now)) > PATIENCE {
                 // It may have come to its end, or be open by now.
@@ -263,7 +301,7 @@ impl Readers {
                 });
             }
         }
-        *listed = Listed { opening, journaled: listed.journaled.max(journaled) };
+        (listed.opening, listed.journaled) = (opening, listed.journaled.max(journaled));
         Ok(there)
     }
 
@@ -281,6 +319,31 @@ impl Readers {
         }
         Ok(opening.insert(there).is_empty())
     }
+
+    /// What nobody was told of yet: files with the name of a reader that say nothing, each once,
+    /// and a failure of [`Readers::list`] where the look before it had not failed.
+    pub fn take_untold(&self) -> Vec<(PathBuf, io::Error)> {
+        std::mem::take(&mut self.listed.lock().untold)
+    }
+}
+
+/// What has the name of a reader.
+enum Found {
+    /// Its reader has ended, or has read nothing yet.
+    Nobody,
+    /// No reader makes that.
+    NoFile,
+    Reader(Seen),
+}
+
+fn no_file() -> io::Error {
+    io::Error::other("it has the name of a reader, and is no file: it is left alone; remove it")
+}
+
+fn kept_out() -> io::Error {
+    let message = "this process may not open it: disk space is kept for the reader that it is of, \
+                   until it is gone; let this process read it, or remove it once no process reads";
+    io::Error::new(io::ErrorKind::PermissionDenied, message)
 }
 
 /// A reader that has not ended, as its file shows it.
@@ -302,24 +365,35 @@ impl Seen {
     }
 }
 
-/// What the file at `path` says of a reader; `None` if that has ended.
-fn look(files: &RealFiles, path: &Path) -> io::Result<Option<Seen>> {
-    let file = match files.open_system(path, OpenHow::Read) {
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {
-            return Ok(None);
+/// What the file at `path` says of a reader. Nothing but a regular file is opened: to open a pipe
+/// waits for whoever writes to it.
+fn look(files: &RealFiles, path: &Path) -> io::Result<Found> {
+    let len = match files.regular_len(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nobody),
+        found => found?,
+    };
+    let Some(len) = len else { return Ok(Found::NoFile) };
+    let file = match files.open_regular(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nobody),
+        // It was made a moment ago: its reader reads later bytes. Or it has died right then.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && len == 0 => {
+            return Ok(Found::Nobody);
         }
-        // It was made a moment ago, or a rule of the system keeps it from this process.
+        // A rule of the system keeps it from this process, and so its lock.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            return Ok(Some(Seen { file: None, line: ReaderLine::default() }));
+            return Ok(Found::Reader(Seen { file: None, line: ReaderLine::default() }));
         }
         opened => opened?,
     };
+    if !file.metadata()?.is_file() {
+        return Ok(Found::NoFile);
+    }
     if let Some(_ended) = FileLock::take(file.try_clone()?, Access::Exclusive)? {
         // A name that stays is looked at again.
         files.remove(path).unwrap_or(());
-        return Ok(None);
+        return Ok(Found::Nobody);
     }
-    Seen { file: Some(file), line: ReaderLine::default() }.again().map(Some)
+    Seen { file: Some(file), line: ReaderLine::default() }.again().map(Found::Reader)
 }
 
 /// Renames the file of a late reader. A reader that is still opening opens again then.
@@ -333,6 +407,8 @@ fn go_on_without(files: &RealFiles, directory: &Path, name: &mut ReaderName) -> 
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
+    use super::super::files::OpenHow;
     use super::*;
 
     fn world() -> (tempfile::TempDir, RealFiles, Readers) {
@@ -443,18 +519,10 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_reader_whose_file_cannot_be_opened_keeps_space_and_no_zones() {
-        use std::os::unix::fs::PermissionsExt;
         let (directory, files, readers) = world();
         let reader = ReaderRegistration::begin(&files, directory.path()).unwrap();
-        reader.lock.file().set_permissions(fs::Permissions::from_mode(0o0)).unwrap();
-        let without_rights = || {
-            let none = rustix::thread::CapabilitySet::empty();
-            let sets = rustix::thread::CapabilitySets {
-                effective: none,
-                permitted: none,
-                inheritable: none,
-            };
-            rustix::thread::set_capabilities(None, sets).unwrap();
+        calls::set_permissions(reader.lock.file(), 0).unwrap();
+        without_rights(|| {
             let mut opening = None;
             assert!(!readers.have_opened(&mut opening).unwrap());
             readers.list(8).unwrap();
@@ -462,9 +530,96 @@ mod tests {
             assert!(readers.have_opened(&mut opening).unwrap());
             assert!(readers.have_opened(&mut None).unwrap());
             assert_eq!(shown(&readers, 9), Some(0), "the bound stays");
-        };
-        std::thread::scope(|scope| scope.spawn(without_rights).join().unwrap());
+        });
         assert!(!reader.shows(3).unwrap(), "it opens again");
+        let told = readers.take_untold();
+        assert_eq!(told.len(), 1, "once: {told:?}");
+        assert_eq!(told[0].0, reader.name.path(directory.path()), "by its name");
+        assert!(told[0].1.to_string().contains("until it is gone"), "{told:?}");
+    }
+
+    /// Root may open all files, and list all directories.
+    #[cfg(target_os = "linux")]
+    fn without_rights(f: impl FnOnce() + Send) {
+        let without = || {
+            let none = rustix::thread::CapabilitySet::empty();
+            let sets = rustix::thread::CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            f();
+        };
+        std::thread::scope(|scope| scope.spawn(without).join().unwrap());
+    }
+
+    /// Bug: the file of a reader that was killed as it had just made it kept space for ever, where
+    /// the writer has another user. Cause: the file was still its user's alone, and so nobody could
+    /// look at its lock. Fix: as long as it is empty, its reader has read nothing.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_reader_that_was_killed_before_it_read_keeps_nothing() {
+        let (directory, files, readers) = world();
+        let name = ReaderName { id: 7, is_late: false };
+        let left = files.open_system(&name.path(directory.path()), OpenHow::CreateNew).unwrap();
+        calls::set_permissions(&left, 0).unwrap();
+        without_rights(|| {
+            assert_eq!(readers.list(3).unwrap(), []);
+            assert!(readers.have_opened(&mut None).unwrap());
+            // It was not dead: what it reads now it reads behind the first look.
+            calls::write_all_at(&left, &[0; LINE], 0).unwrap();
+            assert_eq!(shown(&readers, 4), Some(3));
+        });
+    }
+
+    /// Bug: a pipe with the name of a reader held up the writer for ever. Cause: to open it waits
+    /// for whoever writes to it. Fix: only regular files are opened.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_no_regular_file_is_no_reader_and_is_told_once() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let (directory, _, readers) = world();
+        let [pipe, socket, link, inner] =
+            [1, 2, 3, 4].map(|id| ReaderName { id, is_late: id == 2 }.path(directory.path()));
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        fs::create_dir(&inner).unwrap();
+        assert!(readers.have_opened(&mut None).unwrap());
+        assert_eq!(readers.list(0).unwrap(), []);
+        let mut told: Vec<PathBuf> = readers.take_untold().into_iter().map(|it| it.0).collect();
+        told.sort();
+        assert_eq!(told, [pipe, link, inner, socket], "each by its name");
+        assert_eq!(readers.list(0).unwrap(), []);
+        assert!(readers.take_untold().is_empty(), "once");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4, "they are left alone");
+    }
+
+    /// Bug: a listing that failed was told by those alone who waited for zones. Fix: each is noted,
+    /// until somebody tells.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_listing_that_fails_is_told_once_until_one_succeeds() {
+        use std::os::unix::fs::PermissionsExt;
+        let (directory, _, readers) = world();
+        let let_list = |may: bool| {
+            let mode = if may { 0o700 } else { 0o300 };
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        without_rights(|| {
+            for _ in 0..2 {
+                let_list(false);
+                readers.list(0).unwrap_err();
+                readers.list(0).unwrap_err();
+                let told = readers.take_untold();
+                assert_eq!(told.len(), 1, "{told:?}");
+                assert_eq!(told[0].0, directory.path());
+                let_list(true);
+                readers.list(0).unwrap();
+            }
+            assert!(readers.take_untold().is_empty());
+        });
     }
 
     #[test]

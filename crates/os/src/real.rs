@@ -69,6 +69,16 @@ impl RealFiles {
         if how == OpenHow::CreateNew { self.change(path, open) } else { self.at(path, open) }
     }
 
+    /// The length of the regular file at the path; `None` where something else is there.
+    pub(super) fn regular_len(&self, path: &Path) -> io::Result<Option<u64>> {
+        self.at(path, calls::regular_len)
+    }
+
+    /// Opens a regular file to read.
+    pub(super) fn open_regular(&self, path: &Path) -> io::Result<fs::File> {
+        self.at(path, calls::open_regular)
+    }
+
     /// Whether the path leads to this file.
     pub(super) fn leads_to(&self, path: &Path, file: &fs::File) -> io::Result<bool> {
         match self.at(path, calls::id_at) {

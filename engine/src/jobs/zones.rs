@@ -14,6 +14,7 @@
 //! durable before the first copy can be found, so a source is released only when its copies
 //! survive; until then recovery finds a record twice, and counts it once (`docs/commit.md`).
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,13 +73,15 @@ impl ReleaseZones {
             false => READERS_LEAVE,
             true => READERS_OPEN,
         });
-        pause.or_else(|| (!ctx.shared.pages.give_kept()).then_some(READERS_OPEN))
+        let all_given = || ctx.shared.pages.give_kept().unwrap_or(false);
+        pause.or_else(|| (!all_given()).then_some(READERS_OPEN))
     }
 
     /// Releases the zones that wait for readers no more, or else has dead zones wait for them.
     pub(crate) fn step(&self, batch: Batch, ctx: &JobContext) -> Result<Outcome> {
         ctx.transactions.prepared.release(&ctx.shared);
-        ctx.shared.pages.give_kept();
+        tell_of_readers(ctx);
+        ctx.shared.pages.give_kept().map_err(|e| no_look(ctx, e))?;
         let mut pending = self.pending.lock();
         if pending.is_none() {
             let zones = releasable(ctx, batch)?;
@@ -100,8 +103,7 @@ impl ReleaseZones {
         let Pending { zones, opening, .. } = &mut waiting;
         debug_assert!(zones_are_dead(ctx, zones), "a zone is released when no record counts");
         let (store, mut failed) = (ctx.set.store(), None);
-        let place = store.directory().path();
-        let fails = |e| failed = Some(Error::io("look for readers in", place, e));
+        let fails = |e| failed = Some(no_look(ctx, e));
         let may_go = || store.readers().have_opened(opening).map_err(fails).unwrap_or(false);
         let released = ctx.shared.committer.release(zones, may_go)?;
         let reader = opening.iter().flatten().next().filter(|_| released == 0);
@@ -109,7 +111,7 @@ impl ReleaseZones {
         if released == 0 {
             // They wait for a reader beside this process.
             *self.pending.lock() = Some(waiting);
-            return failed.map_or(Ok(Outcome::NOTHING), |e| Err(e.into_passing()));
+            return failed.map_or(Ok(Outcome::NOTHING), Err);
         }
         ctx.transactions.prepared.released(&ctx.shared.zones, zones);
         ctx.metrics.zones_released.add(released as u64);
@@ -121,6 +123,18 @@ impl ReleaseZones {
             ctx.set.forget_drained_below(table.id(), oldest);
         }
         Ok(Outcome::did(released > 0))
+    }
+}
+
+/// A look for readers beside this process failed. All stays as it is until one succeeds.
+fn no_look(ctx: &JobContext, error: io::Error) -> Error {
+    Error::io("look for readers in", ctx.set.store().directory().path(), error).into_passing()
+}
+
+/// Tells what looks for readers beside this process have met that no job fails by.
+fn tell_of_readers(ctx: &JobContext) {
+    for (path, error) in ctx.set.store().readers().take_untold() {
+        ctx.count_failure(&Error::io("look for readers at", &path, error));
     }
 }
 

@@ -321,7 +321,8 @@ impl ExtentStore {
         if self.read_only { Ok(Vec::new()) } else { self.readers.list(journaled) }
     }
 
-    /// Whether found ranges may be used: no reader is left that may show what lies there.
+    /// Whether found ranges may be used: no reader is left that may show what lies there. Where
+    /// that cannot be said they may not, and the background tells.
     fn may_use_found(&self, allocation: &mut Allocation) -> bool {
         if !allocation.shown_to.is_empty() {
             let Ok(there) = self.readers.list(0) else { return false };

@@ -9,10 +9,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::fs::File;
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, mknodat};
 
 use crate::common::{indexed, rounds, tiny};
 use terrace::events::Event;
@@ -205,34 +208,89 @@ fn a_writer_begins_beside_a_reader_that_came_first() {
     assert!(old.verify().unwrap().is_sound());
 }
 
-/// Bug: a reader showed what a failed sync of the writer had left on no device. Cause: a sync that
-/// comes after it succeeds. Fix: a writer that stopped says so in `LOCK`.
-#[test]
-fn nothing_is_read_beside_a_writer_that_stopped() {
-    let dir = tempfile::tempdir().unwrap();
+/// Failures that a database with these options is told of: the error, whether it is tried again,
+/// and whether the database stopped.
+fn told(options: Options) -> (Options, mpsc::Receiver<(String, bool, bool)>) {
     let (sender, told) = mpsc::channel();
-    let options = tiny().on_event(move |event| {
+    let options = options.on_event(move |event| {
         if let Event::BackgroundError(info) = event {
-            sender.send(info.stopped).unwrap_or(());
+            sender.send((info.error.clone(), info.retried, info.stopped)).unwrap_or(());
         }
     });
-    let writer = Ledger::new(options.open(dir.path()).unwrap());
-    let old = tiny().open_read_only(dir.path()).unwrap();
+    (options, told)
+}
+
+/// A writer that has stopped after a failure, and a reader from before that.
+fn stopped_writer(directory: &Path) -> (Ledger, Database) {
+    let (options, told) = told(tiny());
+    let writer = Ledger::new(options.open(directory).unwrap());
+    let old = tiny().open_read_only(directory).unwrap();
     // The first drain makes a file there.
-    let in_its_place = dir.path().join("extents-00000001");
+    let in_its_place = directory.join("extents-00000001");
     fs::create_dir(&in_its_place).unwrap();
     let relaxed = writer.table.durability(Durability::Relaxed);
     let fails = |key| relaxed.put(format!("{:06}", key % 1500), [1; 400]).is_err();
     assert!((0..100_000).any(fails), "the drain stops the database");
     // `LOCK` says so before the event does.
-    while !told.recv_timeout(Duration::from_mins(1)).unwrap() {}
+    while !told.recv_timeout(Duration::from_mins(1)).unwrap().2 {}
     fs::remove_dir(&in_its_place).unwrap();
+    drop(relaxed);
+    (writer, old)
+}
+
+/// Bug: a reader showed what a failed sync of the writer had left on no device. Cause: a sync that
+/// comes after it succeeds. Fix: a writer that stopped says so in `LOCK`.
+#[test]
+fn nothing_is_read_beside_a_writer_that_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (writer, old) = stopped_writer(dir.path());
     for error in [tiny().open_read_only(dir.path()).unwrap_err(), old.refresh().unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("stopped after a failure"), "{error}");
     }
-    drop((relaxed, writer));
+    drop(writer);
     tiny().open_read_only(dir.path()).unwrap();
+}
+
+/// Bug: a refresh was refused for ever once a writer that had stopped was gone. Cause: what it had
+/// said in `LOCK` stays there. Fix: it counts as long as that writer has the lock.
+#[test]
+fn a_reader_goes_on_behind_a_writer_that_stopped_and_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (writer, old) = stopped_writer(dir.path());
+    old.refresh().unwrap_err();
+    let last = last_commit(&writer.db);
+    drop(writer);
+    let old = old.refresh().unwrap();
+    assert!(last_commit(&old) >= last);
+    // The next one takes it back.
+    let writer = tiny().stepped().open(dir.path()).unwrap();
+    writer.table("t").unwrap().put("k", "behind it").unwrap();
+    for reader in [old.refresh().unwrap(), tiny().open_read_only(dir.path()).unwrap()] {
+        assert_eq!(last_commit(&reader), last_commit(&writer));
+    }
+}
+
+/// Bug: a reader that came before the writer read all of the region for each refresh, and said that
+/// a writer is there. Fix: as long as none has come, it shows all that there is.
+#[test]
+fn a_refresh_reads_nothing_until_a_writer_has_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = stepped(dir.path());
+    writer.put_all(0..100);
+    let Ledger { db, table, commits } = writer;
+    drop(table);
+    db.close().unwrap();
+    let old = tiny().open_read_only(dir.path()).unwrap();
+    let same = old.refresh().unwrap();
+    assert_eq!(names(dir.path()).len(), 1, "another handle of the same opening");
+    assert!(!same.stats().open.beside_writer);
+    let mut writer = Ledger { commits, ..stepped(dir.path()) };
+    writer.put_all(100..200);
+    let new = old.refresh().unwrap();
+    assert!(new.stats().open.beside_writer);
+    writer.check(&new);
+    assert_eq!(last_commit(&new), last_commit(&writer.db));
 }
 
 /// Opens a database while `meanwhile` runs once in the midst of its reading, after the first zone;
@@ -314,28 +372,96 @@ fn zones_do_not_wait_for_a_reader_that_comes_later() {
 #[test]
 fn a_look_for_readers_that_fails_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let (sender, told) = mpsc::channel();
-    let options = tiny().on_event(move |event| {
-        if let Event::BackgroundError(info) = event {
-            sender.send((info.error.clone(), info.retried)).unwrap_or(());
+    without_rights(|| {
+        let (options, told) = told(tiny());
+        let mut writer = Ledger::new(options.open(dir.path()).unwrap());
+        let before = writer.db.stats().background.zones_released;
+        let_list(dir.path(), false);
+        let (error, is_retried, _) = loop {
+            writer.put_all(0..100);
+            if let Ok(told) = told.try_recv() {
+                break told;
+            }
+        };
+        assert!(error.contains("look for readers") && is_retried, "{error}");
+        assert_eq!(writer.db.stats().background.zones_released, before);
+        let_list(dir.path(), true);
+        while writer.db.stats().background.zones_released == before {
+            writer.put_all(0..100);
         }
     });
-    let mut writer = Ledger::new(options.open(dir.path()).unwrap());
-    let link = dir.path().join("reader-0123456789abcdef");
-    std::os::unix::fs::symlink(&link, &link).unwrap();
-    let before = writer.db.stats().background.zones_released;
-    let (error, is_retried) = loop {
-        writer.put_all(0..100);
-        if let Ok(told) = told.try_recv() {
-            break told;
+}
+
+/// Runs on a thread that may list no directory whose permissions forbid it. Root may all others.
+fn without_rights(f: impl FnOnce() + Send) {
+    let without = || {
+        #[cfg(target_os = "linux")]
+        {
+            let none = rustix::thread::CapabilitySet::empty();
+            let (effective, permitted, inheritable) = (none, none, none);
+            let sets = rustix::thread::CapabilitySets { effective, permitted, inheritable };
+            rustix::thread::set_capabilities(None, sets).unwrap();
         }
+        f();
     };
-    assert!(error.contains("look for readers") && is_retried, "{error}");
-    assert_eq!(writer.db.stats().background.zones_released, before);
-    fs::remove_file(&link).unwrap();
-    while writer.db.stats().background.zones_released == before {
-        writer.put_all(0..100);
-    }
+    std::thread::scope(|scope| scope.spawn(without).join().unwrap());
+}
+
+/// Whether the directory may be listed. Files are made and found there all the same.
+fn let_list(directory: &Path, may: bool) {
+    let mode = if may { 0o700 } else { 0o300 };
+    fs::set_permissions(directory, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Bug: where a look failed that was for extents alone, nobody was told that their space stays.
+/// Fix: the background tells, once until a look succeeds.
+#[test]
+fn a_look_that_fails_keeps_what_a_reader_showed_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    without_rights(|| {
+        let (options, told) = told(tiny().stepped());
+        let mut writer = Ledger::new(options.open(dir.path()).unwrap());
+        writer.put_all(0..1500);
+        writer.compact();
+        let reader = tiny().open_read_only(dir.path()).unwrap();
+        writer.put_all(0..1500);
+        writer.compact();
+        let kept = writer.db.stats().disk.kept_bytes;
+        assert!(kept > 0);
+        drop(reader);
+        let_list(dir.path(), false);
+        let failures = || writer.db.stats().background.failures;
+        let before = failures();
+        for _ in 0..10 {
+            writer.db.step().unwrap();
+        }
+        let (error, is_retried, _) = told.recv_timeout(Duration::from_mins(1)).unwrap();
+        assert!(error.contains("look for readers at") && is_retried, "{error}");
+        let disk = writer.db.stats().disk;
+        assert_eq!((disk.kept_bytes, failures()), (kept, before + 1), "it is told once");
+        let_list(dir.path(), true);
+        while writer.db.step().unwrap() {}
+        assert_eq!(writer.db.stats().disk.kept_bytes, 0);
+    });
+}
+
+/// Bug: a pipe with the name of a reader held up the writer for ever. Cause: to open it waits for
+/// whoever writes to it. Fix: what is no regular file is no reader, and told.
+#[test]
+fn a_pipe_with_the_name_of_a_reader_holds_up_no_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("reader-0123456789abcdef");
+    mknodat(CWD, &pipe, FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let (options, told) = told(tiny().stepped());
+    let mut writer = Ledger::new(options.open(dir.path()).unwrap());
+    writer.put_all(0..2500);
+    writer.compact();
+    assert!(writer.db.stats().background.zones_released > 0);
+    assert_eq!(writer.db.stats().disk.readers, 0);
+    let (error, ..) = told.recv_timeout(Duration::from_mins(1)).unwrap();
+    assert!(error.contains(pipe.to_str().unwrap()) && error.contains("no file"), "{error}");
+    assert_eq!(told.try_recv().ok(), None, "once");
+    assert!(pipe.exists(), "it is left alone");
 }
 
 fn with_rows() -> TableOptions {
@@ -479,6 +605,36 @@ fn a_reader_that_its_writer_went_on_without_begins_anew() {
     writer.check(&reader);
 }
 
+/// Bug: an opening that met what a writer changes began anew at once. So all its tries were over
+/// within milliseconds. Fix: it pauses between them, longer each time.
+#[test]
+fn an_opening_begins_anew_after_pauses_that_double() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = stepped(dir.path());
+    writer.put_all(0..100);
+    let (begun, directory) = (Arc::new(Mutex::new(Vec::new())), dir.path().to_path_buf());
+    let of_reader = Arc::clone(&begun);
+    let progress = move |_: &terrace::Progress| {
+        // Each try is one that its writer goes on without.
+        for name in names(&directory) {
+            let late = name.to_str().unwrap().replace("/reader-", "/reader-late-");
+            if !late.contains("late-late") {
+                of_reader.lock().unwrap().push((Instant::now(), name.clone()));
+                fs::rename(name, late).unwrap();
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    let error = tiny().stepped().on_progress(progress).open_read_only(dir.path()).unwrap_err();
+    assert!(error.to_string().contains("went on without this reader"), "{error}");
+    let begun = begun.lock().unwrap();
+    let apart: Vec<Duration> = begun.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert_eq!(apart.len(), 4);
+    for (n, apart) in (0..).zip(apart) {
+        assert!(apart >= Duration::from_millis(10) * (1 << n), "{n}: {apart:?}");
+    }
+}
+
 /// Another opening to write begins while a reader reads. Without the look at the incarnation the
 /// reader would take the floor of one opening and the list of the other.
 #[test]
@@ -549,7 +705,12 @@ fn a_region_in_mapped_memory_is_read_beside_its_writer() {
         let Ledger { db, table, .. } = writer;
         drop(table);
         db.close().unwrap();
-        assert_eq!(rows(&options().open_read_only(dir.path()).unwrap(), "t").len(), 1500);
+        let reader = options().open_read_only(dir.path()).unwrap();
+        assert_eq!(rows(&reader, "t").len(), 1500);
+        // A reader has an image of the file in every mode, so it needs no lock to keep it.
+        let writer = options().open(dir.path()).unwrap();
+        writer.table("t").unwrap().put("later", "1").unwrap();
+        assert_eq!(rows(&reader, "t").len(), 1500);
     }
 }
 

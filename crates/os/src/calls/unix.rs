@@ -77,6 +77,19 @@ pub(crate) fn open_file(at: Place<'_>, how: OpenHow, permissions: u32) -> io::Re
     open(at, how, permissions)
 }
 
+/// The length of the regular file that has a name; `None` where something else has it, a link too.
+pub(crate) fn regular_len(at: Place<'_>) -> io::Result<Option<u64>> {
+    let found = rustix::fs::statat(at.directory(), at.path(), AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    Ok(is_regular.then_some(found.st_size as u64))
+}
+
+/// Opens a regular file to read. What has taken its name meanwhile is not waited for.
+pub(crate) fn open_regular(at: Place<'_>) -> io::Result<File> {
+    open(at, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY, 0)
+}
+
 /// Renames a file over whatever has the new name.
 pub(crate) fn rename(from: Place<'_>, to: Place<'_>) -> io::Result<()> {
     Ok(rustix::fs::renameat(from.directory(), from.path(), to.directory(), to.path())?)

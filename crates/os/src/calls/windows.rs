@@ -74,6 +74,17 @@ pub(crate) fn open_file(at: Place<'_>, how: OpenHow, _: u32) -> io::Result<File>
     options.open(at.path())
 }
 
+/// The length of the regular file that has a name; `None` where something else has it, a link too.
+pub(crate) fn regular_len(at: Place<'_>) -> io::Result<Option<u64>> {
+    let found = fs::symlink_metadata(at.path())?;
+    Ok(found.is_file().then_some(found.len()))
+}
+
+/// Opens a regular file to read.
+pub(crate) fn open_regular(at: Place<'_>) -> io::Result<File> {
+    File::open(at.path())
+}
+
 /// Renames a file over whatever has the new name.
 pub(crate) fn rename(from: Place<'_>, to: Place<'_>) -> io::Result<()> {
     fs::rename(from.path(), to.path())

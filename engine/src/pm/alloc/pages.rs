@@ -15,6 +15,7 @@
 //! 3. Neighbouring free pages are one piece.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 
 use super::ZonePool;
@@ -186,11 +187,16 @@ impl PagePool {
     /// is in them, durably and for every reader.
     pub(crate) fn give(&self, pages: impl IntoIterator<Item = PageRange>) {
         self.kept.lock().later.extend(pages);
-        self.give_kept();
+        // Where that cannot be said, they stay. The background looks again, and tells.
+        self.give_kept().unwrap_or_default();
     }
 
     /// Gives pages back that readers beside this process do not read any more; whether all are.
-    pub(crate) fn give_kept(&self) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// An I/O error of the look for readers: they stay.
+    pub(crate) fn give_kept(&self) -> io::Result<bool> {
         let mut kept = self.kept.lock();
         let KeptPages { pages, opening, later } = &mut *kept;
         loop {
@@ -199,11 +205,10 @@ impl PagePool {
                 (*pages, *opening) = (std::mem::take(later), None);
             }
             if pages.is_empty() {
-                return true;
+                return Ok(true);
             }
-            // Where that cannot be said, they stay.
-            if !self.readers.have_opened(opening).unwrap_or(false) {
-                return false;
+            if !self.readers.have_opened(opening)? {
+                return Ok(false);
             }
             let mut free = self.free.lock();
             pages.drain(..).for_each(|pages| self.put_back(&mut free, pages));
