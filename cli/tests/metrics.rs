@@ -92,7 +92,9 @@ fn each_query_of_the_dashboard_and_each_name_in_the_document_is_of_a_metric() {
     let unknown: Vec<&str> = named(&document)
         .filter(|name| {
             // Calls, and a crate.
-            let is_other = ["_text", "_on_event", "_set_progress", "_monitor"].iter().any(|end| name.ends_with(end));
+            let is_other = ["_text", "_on_event", "_set_progress", "_monitor"]
+                .iter()
+                .any(|end| name.ends_with(end));
             !is_other && !known.contains(*name)
         })
         .collect();
