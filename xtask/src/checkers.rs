@@ -21,22 +21,6 @@ pub(crate) fn builds(setting: &mut Setting) -> Result<()> {
     passes(command)
 }
 
-/// What events give to `tracing`: no other build has that feature. It is for one short test, so it
-/// is built fast.
-pub(crate) fn tracing(setting: &mut Setting) -> Result<()> {
-    let mut command = cargo(setting);
-    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
-    passes(command.args([
-        "test",
-        "--package",
-        "terrace",
-        "--features",
-        "tracing",
-        "--test",
-        "tracing",
-    ]))
-}
-
 /// The smallest parts of commit, in every schedule.
 pub(crate) fn loom(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);

@@ -48,6 +48,7 @@ impl Program {
 pub(crate) fn build(setting: &Setting) -> Result<Vec<Program>> {
     let mut command = cargo(setting);
     command.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    command.args(setting.features());
     let output = command
         .stderr(Stdio::inherit())
         .output()

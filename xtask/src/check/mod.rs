@@ -76,6 +76,15 @@ impl Setting {
         Ok(self.programs.as_deref().unwrap_or_default())
     }
 
+    /// What the build of the tests has besides. A full check tests stores over a network and what
+    /// events give to `tracing` too, so the engine is built once for all.
+    pub(crate) fn features(&self) -> &'static [&'static str] {
+        match self.is_full() {
+            true => &["--features", "terrace-cli/object,terrace/tracing"],
+            false => &[],
+        }
+    }
+
     /// Counts the tests of a summary line.
     pub(crate) fn count(&mut self, summary: &str) {
         let mut tally = Tally::default();
@@ -140,7 +149,6 @@ const STAGES: &[Stage] = &[
     ("media", Scope::Long, media::check),
     ("object store", Scope::Full, object::check),
     ("page", Scope::Long, testing::page),
-    ("tracing", Scope::Full, checkers::tracing),
     ("loom", Scope::Long, checkers::loom),
     ("thread sanitizer", Scope::Long, checkers::thread_sanitizer),
 ];
@@ -300,10 +308,7 @@ fn tidied(setting: &mut Setting) -> Result<()> {
 fn clippy(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);
     command.args(["clippy", "--workspace", "--all-targets"]);
-    if setting.is_full() {
-        command.args(["--features", "terrace-cli/object"]);
-    }
-    command.args(["--", "-D", "warnings"]);
+    command.args(setting.features()).args(["--", "-D", "warnings"]);
     passes(command)
 }
 

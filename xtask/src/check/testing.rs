@@ -56,7 +56,7 @@ pub(super) fn all(setting: &mut Setting) -> Result<()> {
     let place = |job: &Job| LONGEST.iter().position(|long| *long == job.name);
     to_run.sort_by_key(|job| place(job).unwrap_or(LONGEST.len()));
     let mut examples = cargo(setting);
-    examples.args(["test", "--workspace", "--doc"]);
+    examples.args(["test", "--workspace", "--doc"]).args(setting.features());
     to_run.insert(0, Job { name: "examples in the documentation".into(), command: examples });
     run(setting, to_run, 2 * jobs::at_a_time())
 }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::check::binaries::Program;
 use crate::check::{Setting, passes};
 use proxy::Proxy;
 use server::{Kind, Running};
@@ -31,7 +32,7 @@ const KILLS: u32 = 5;
 /// Four tests run in this build: it is to be built fast.
 const FAST_BUILD: &str = "profile.dev.package.terrace.opt-level=0";
 
-/// The stage of the check. The tests get a build of their own: no other has the feature `object`.
+/// The stage of the check, by the programs of its build.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     if let Err(missing) = Kind::Moto.program(&setting.root) {
         setting.leave_out(format!("there is no S3 server here: {missing:#}"));
@@ -40,7 +41,16 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     if !setting.is_long() {
         println!("object store: MinIO, versitygw and toxiproxy are part of --long");
     }
-    for missing in run_all(&setting.root, setting.is_long())? {
+    let programs = setting.programs()?;
+    let of = |folder: &str, name: &str| {
+        let is_it = |program: &&Program| {
+            program.is_test && program.name == name && program.folder.ends_with(folder)
+        };
+        let found = programs.iter().find(is_it).map(Program::command);
+        found.with_context(|| format!("the build of the tests has no {name} of {folder}"))
+    };
+    let tests = [of("engine", "terrace")?, of("cli", "object")?];
+    for missing in run_all(&setting.root, tests, setting.is_long())? {
         setting.leave_out(missing);
     }
     Ok(())
@@ -48,15 +58,16 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
 
 /// Runs the suite; a missing server is an error.
 pub(crate) fn run(root: &Path, long: bool) -> Result<bool> {
-    let missing = run_all(root, long)?;
+    Kind::Moto.program(root)?;
+    let missing = run_all(root, built(root)?, long)?;
     missing.iter().for_each(|missing| println!("left out: {missing}"));
     Ok(missing.is_empty())
 }
 
-/// Returns what could not be had.
-fn run_all(root: &Path, long: bool) -> Result<Vec<String>> {
+/// Runs the conformance suite of the engine's stores, and the course of the whole engine. Returns
+/// what could not be had.
+fn run_all(root: &Path, [mut suite, mut course]: [Command; 2], long: bool) -> Result<Vec<String>> {
     let program = Kind::Moto.program(root)?;
-    let [mut suite, mut course] = built(root)?;
     let server = Running::start(Kind::Moto, &program)?;
     run_at(&mut suite, "storage::object::remote", server.port)?;
     run_at(&mut course, "bucket", server.port)?;
@@ -69,8 +80,7 @@ fn run_all(root: &Path, long: bool) -> Result<Vec<String>> {
     at_length(root, &mut |port| run_at(&mut course, "bucket", port), &terrace)
 }
 
-/// The tests that use the server, built: the conformance suite of the engine's stores, and a course
-/// of the whole engine, by its command.
+/// The tests that use the server, built for them alone.
 fn built(root: &Path) -> Result<[Command; 2]> {
     let of = |arguments: &[&str]| {
         let mut command = cargo(root);
