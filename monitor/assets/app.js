@@ -3,7 +3,7 @@
 // minutes. Without it the page is whole, with the sample of its loading.
 (() => {
   const INTERVAL = 1000;
-  const KEPT = 600;
+  const KEPT_SECONDS = 600;
   const live = document.getElementById('live');
   const state = document.getElementById('state');
 
@@ -136,12 +136,12 @@
   }
 
   function add(history) {
-    const seconds = history.at_ms.map((ms) => ms / 1000);
-    times.push(...seconds);
+    times.push(...history.at_ms.map((ms) => ms / 1000));
+    const over = times.findIndex((at) => at >= times.at(-1) - KEPT_SECONDS);
+    times.splice(0, Math.max(over, 0));
     for (const [name, numbers] of Object.entries(history.series)) {
-      series[name] = [...(series[name] || []), ...numbers].slice(-KEPT);
+      series[name] = [...(series[name] || []), ...numbers].slice(-times.length);
     }
-    times.splice(0, times.length - KEPT);
     drawn.forEach(({ chart, place, plot }) => {
       plot.setData(data(chart));
       const last = chart.lines.map(([name, label]) => {

@@ -67,7 +67,10 @@ impl Sampler {
     fn sample(&mut self) {
         let is_looked_at = self.is_looked_at();
         let last = self.last.as_ref().map(|last| &last.sample);
-        if self.is_closed || last.is_some_and(|last| last.at.elapsed() < INTERVAL) {
+        // What a sample for metrics alone lacks comes at once for who looks.
+        let is_whole = !is_looked_at || self.has_history;
+        let is_fresh = |last: &Sample| is_whole && last.at.elapsed() < INTERVAL;
+        if self.is_closed || last.is_some_and(is_fresh) {
             return;
         }
         let (at, since) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
@@ -87,8 +90,12 @@ impl Sampler {
             // What was sampled for metrics alone has gaps, which the history has not.
             if !std::mem::replace(&mut self.has_history, true) {
                 let since = SystemTime::now().checked_sub(Duration::from_millis(OLDEST_MS));
-                let history = self.reader.history(since.unwrap_or(UNIX_EPOCH));
-                self.points = past::of(&history).into_iter().collect();
+                let mut past = past::of(&self.reader.history(since.unwrap_or(UNIX_EPOCH)));
+                // The database's clock does not go back, and may be ahead of this one.
+                past.retain(|point| point.at_ms < at_ms);
+                if !past.is_empty() {
+                    self.points = past.into();
+                }
             }
             self.points.push_back(picture.point);
             let is_over = |first: &mut Point| first.at_ms + OLDEST_MS < at_ms;

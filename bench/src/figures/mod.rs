@@ -2,6 +2,7 @@
 
 pub(crate) mod alloc;
 pub(crate) mod bare;
+#[cfg(feature = "c")]
 pub(crate) mod c;
 pub(crate) mod commit;
 pub(crate) mod containers;

@@ -2906,7 +2906,7 @@ enum terrace_status terrace_options_set_lock_waits(struct terrace_options *optio
  * NULL removes it. Of several functions the last one counts. terrace_close returns when all is
  * told, unless function calls it; no other call waits for that. So the function and its context,
  * which may be NULL, stay valid until the program ends. Events wait for the function: 1,024 at
- * most, and later ones are left out.
+ * most, 512 for slow operations, and later ones are left out.
  *
  * Errors: TERRACE_INVALID where options is NULL.
  */

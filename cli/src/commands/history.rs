@@ -51,7 +51,7 @@ const SERIES: [Series; 17] = [
     },
     Series {
         title: "waiting for locks",
-        name: "terrace_lock_wait_seconds_sum",
+        name: "terrace_lock_waited_seconds_total",
         shown: Shown::Waiting,
     },
     Series {
@@ -147,11 +147,8 @@ impl Step<'_> {
         self.to.at().duration_since(self.from.at()).unwrap_or_default()
     }
 
-    /// Whether counters went on from the first to the second.
     fn is_of_one_opening(&self) -> bool {
-        const GROUPS: &str = "terrace_commit_groups_total";
-        const OPENED: &str = "terrace_open_duration_seconds";
-        self.from.get(OPENED) == self.to.get(OPENED) && self.from.get(GROUPS) <= self.to.get(GROUPS)
+        self.to.continues(self.from)
     }
 
     /// What a row shows for it.

@@ -294,8 +294,8 @@ events! {
     /// are in milliseconds, and of the calling thread. What they leave is processing, or waiting
     /// for a processor; also what a closure of the caller's took that a value was lent to.
     "slow_operation", WARN => SlowOperation: pub struct SlowOperationInfo {
-        /// `get` of one key or several, `range` of one chunk of rows, `commit`, or `transaction`, a
-        /// call of a transaction on one row.
+        /// `get` of one key or several, `range` of one chunk of rows, `commit`, also of a prepare,
+        /// `enqueue`, or `transaction`, a call of a transaction on one row.
         operation: &'static str,
         /// The table; none of a commit, which may have several.
         table: Option<String>,
@@ -460,7 +460,11 @@ impl Events {
         let slow = self.queue.as_ref().and_then(|queue| queue.slow).filter(|_| !TELLS.get());
         let is_sample = is_sample(operation);
         let is_timed = is_sample || slow.is_some();
-        if is_timed { TimedOperation::begin(operation, (slow, is_sample)) } else { None }
+        if is_timed {
+            TimedOperation::begin(operation, (slow, is_sample), &self.times)
+        } else {
+            None
+        }
     }
 
     /// Tells of an operation that has ended, if it was slow.

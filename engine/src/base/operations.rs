@@ -26,11 +26,16 @@ pub(crate) enum OperationKind {
     Get,
     /// A chunk of a range.
     Range,
-    /// A commit that is waited for.
+    /// A commit that is waited for; a prepare.
     Commit,
+    /// A commit up to its place in the order.
+    Enqueue,
     /// A call of a transaction on one row.
     Transaction,
 }
+
+/// How many there are.
+const KINDS: usize = 5;
 
 impl OperationKind {
     pub(crate) fn name(self) -> &'static str {
@@ -38,6 +43,7 @@ impl OperationKind {
             OperationKind::Get => "get",
             OperationKind::Range => "range",
             OperationKind::Commit => "commit",
+            OperationKind::Enqueue => "enqueue",
             OperationKind::Transaction => "transaction",
         }
     }
@@ -75,12 +81,12 @@ const NOTHING: TimeSpent = TimeSpent {
 };
 
 thread_local! {
-    /// Whether the operation of this thread is timed.
-    static IS_TIMED: Cell<bool> = const { Cell::new(false) };
+    /// Whose operation of this thread is timed: where its [`Times`] lie; 0 without one.
+    static TIMED_FOR: Cell<usize> = const { Cell::new(0) };
     /// Where its time went so far.
     static SPENT: Cell<TimeSpent> = const { Cell::new(NOTHING) };
     /// Operations of this thread up to the next one that is a sample, by kind; 0 before a draw.
-    static LEFT: [Cell<u32>; 4] = const { [const { Cell::new(0) }; 4] };
+    static LEFT: [Cell<u32>; KINDS] = const { [const { Cell::new(0) }; KINDS] };
     /// What the next draw comes of; 0 before the first.
     static CHANCE: Cell<u64> = const { Cell::new(0) };
 }
@@ -118,7 +124,7 @@ pub(super) fn is_sample(operation: OperationKind) -> bool {
 /// Whether the operation of this thread is timed.
 #[inline]
 pub(crate) fn is_timed() -> bool {
-    IS_TIMED.get()
+    TIMED_FOR.get() != 0
 }
 
 /// Adds to the record of this thread, if its operation is timed.
@@ -151,19 +157,24 @@ pub(crate) struct TimedOperation {
     /// Whether it is counted in a histogram.
     is_sample: bool,
     began: Instant,
+    /// That of another database which this one is inside of, and where its time went so far.
+    outer: (usize, TimeSpent),
 }
 
 impl TimedOperation {
-    /// Begins one; none inside of another one.
+    /// Begins one; none inside of another one of the same database.
     pub(super) fn begin(
         operation: OperationKind,
         (slow, is_sample): (Option<Duration>, bool),
+        times: &Times,
     ) -> Option<TimedOperation> {
-        if IS_TIMED.replace(true) {
+        let own = std::ptr::from_ref(times).addr();
+        let outer = TIMED_FOR.replace(own);
+        if outer == own {
             return None;
         }
-        SPENT.set(NOTHING);
-        Some(TimedOperation { operation, slow, is_sample, began: time::now() })
+        let outer = (outer, SPENT.replace(NOTHING));
+        Some(TimedOperation { operation, slow, is_sample, began: time::now(), outer })
     }
 
     /// Where its time went, if it was slow. The table is not known here.
@@ -191,7 +202,8 @@ impl TimedOperation {
 
 impl Drop for TimedOperation {
     fn drop(&mut self) {
-        IS_TIMED.set(false);
+        TIMED_FOR.set(self.outer.0);
+        SPENT.set(self.outer.1);
     }
 }
 
@@ -199,7 +211,7 @@ impl Drop for TimedOperation {
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     /// Those of operations, by kind: of samples.
-    pub(crate) operations: [Histogram; 4],
+    pub(crate) operations: [Histogram; KINDS],
     pub(crate) syncs: Histogram,
     pub(crate) lock_waits: Histogram,
     pub(crate) lock_waiters: WaitCount,

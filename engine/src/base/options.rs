@@ -377,7 +377,7 @@ declare! {
     ///
     /// One thread makes the calls, in the order of the events. No lock is held meanwhile, so `f`
     /// may call the database, and may close it. A panic of `f` ends there. While 1,024 events wait,
-    /// later ones are left out and counted ([`Event::dropped`]).
+    /// or 512 for slow operations, later ones are left out and counted ([`Event::dropped`]).
     /// [`Database::close`](crate::Database::close) alone waits for `f`, until all is told, unless
     /// `f` calls it. So `f` takes no lock that a caller of `close` holds. A handle that `f` keeps
     /// keeps the database open.

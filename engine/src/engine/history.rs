@@ -42,6 +42,16 @@ impl HistorySample {
         known.ok().and_then(|n| self.sample.values.get(n)).copied()
     }
 
+    /// Whether the counters of this sample went on from those of an earlier one. Counters begin
+    /// again with each opening, and those of tables fall when a table is dropped.
+    #[must_use]
+    pub fn continues(&self, earlier: &HistorySample) -> bool {
+        let both = |name| (earlier.get(name), self.get(name));
+        let (groups_then, groups) = both("terrace_commit_groups_total");
+        let (opened_then, opened) = both("terrace_open_duration_seconds");
+        opened == opened_then && groups >= groups_then
+    }
+
     /// All values with their names, in the order of text.
     pub fn values(&self) -> impl Iterator<Item = (&str, f64)> {
         let names = self.sample.names.iter().map(String::as_str);
@@ -79,15 +89,25 @@ impl Database {
     /// # }
     /// ```
     pub fn history(path: impl AsRef<Path>, since: SystemTime) -> Result<Vec<HistorySample>> {
-        let (path, since) = (path.as_ref(), since.duration_since(UNIX_EPOCH).unwrap_or_default());
-        let files = RealFiles::default();
+        let (path, files) = (path.as_ref(), RealFiles::default());
         let samples = files.has_directory(path).and_then(|is_there| match is_there {
-            true => ring::read(&files, path, since.as_millis() as u64),
+            true => read(&files, path, since),
             false => Err(io::ErrorKind::NotFound.into()),
         });
-        let samples = samples.map_err(|e| Error::io("read the history in", path, e))?;
-        Ok(samples.into_iter().map(|sample| HistorySample { sample }).collect())
+        samples.map_err(|e| Error::io("read the history in", path, e))
     }
+}
+
+fn read(files: &dyn Files, path: &Path, since: SystemTime) -> io::Result<Vec<HistorySample>> {
+    let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let samples = ring::read(files, path, since.as_millis() as u64)?;
+    Ok(samples.into_iter().map(|sample| HistorySample { sample }).collect())
+}
+
+/// What this opening's database has kept, in the directory that it has open.
+pub(super) fn kept(engine: &Engine, since: SystemTime) -> Vec<HistorySample> {
+    let kept = interval(engine).map(|_| read(&**engine.set.store().files(), &engine.path, since));
+    kept.and_then(io::Result::ok).unwrap_or_default()
 }
 
 /// How often a database keeps a sample, if it does.

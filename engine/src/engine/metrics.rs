@@ -121,6 +121,8 @@ metrics! {
     Counter commit_spilled_runs, "Runs of commits too large for a zone, and of bulk loads" =>
         of!(commit.spilled_runs);
     Gauge commit_waiting, "Writers that wait for space or the pace now" => of!(pace.waiting);
+    Counter lock_waited Seconds, "How long threads waited for locks, together" =>
+        of!(locks.waited_ms / 1e3);
     Gauge lock_waiting, "Threads that wait for locks now" => of!(locks.waiting);
     Gauge open_stopped, "1 once the database has stopped after a failure" =>
         |stats, give| give(&[], f64::from(u8::from(stats.stopped.is_some())));
@@ -160,7 +162,7 @@ metrics! {
     Gauge disk_extents Bytes, "Of these, bytes that hold extents" => of!(disk.extent_bytes);
     Gauge disk_headroom Bytes, "Free bytes that are kept for jobs under way" =>
         of!(disk.headroom_bytes);
-    Gauge disk_readers, "Processes that read beside the writer" => of!(disk.readers);
+    Gauge disk_readers, "Openings that read beside the writer" => of!(disk.readers);
     Gauge disk_kept Bytes, "Bytes of extents that only these need" => of!(disk.kept_bytes);
     Counter disk_written Bytes, "Bytes written to extents" => of!(disk.written_bytes);
     Counter disk_read Bytes, "Bytes read from extents" => of!(disk.read_bytes);
@@ -241,13 +243,18 @@ struct Timed<'a> {
     histogram: &'a Histogram,
 }
 
-fn histograms(times: &Times) -> [Timed<'_>; 8] {
+fn histograms(times: &Times) -> [Timed<'_>; 9] {
     let timed = |name, help, histogram| Timed { name, help, histogram };
-    let [get, range, commit, transaction] = &times.operations;
+    let [get, range, commit, enqueue, transaction] = &times.operations;
     [
         timed("terrace_read_get", "Look-ups of one key or several, one of 64", get),
         timed("terrace_read_range", "Chunks of ranges, one of 64", range),
         timed("terrace_commit_wait", "Commits that were waited for, one of 64", commit),
+        timed(
+            "terrace_commit_enqueue",
+            "Commits up to their place in the order, one of 64",
+            enqueue,
+        ),
         timed("terrace_transaction_call", "Calls on one row, one of 64", transaction),
         timed("terrace_commit_sync", "Syncs of the region for commits", &times.syncs),
         timed("terrace_lock_wait", "Waits for locks on rows", &times.lock_waits),

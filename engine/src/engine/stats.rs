@@ -21,7 +21,8 @@ use crate::version::{MAX_LEVELS, Version, known_as};
 #[non_exhaustive]
 pub struct Stats {
     /// What the database is: `open` to write, `read-only`, a `follower` or a `standby`, or
-    /// `stopped` after a failure: nothing is written any more, and it has to be opened again.
+    /// `stopped` after a failure: nothing but its history is written any more, and it has to be
+    /// opened again.
     pub state: &'static str,
     /// Why it stopped, if it did.
     pub stopped: Option<String>,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
+use super::history;
 use super::stats::{self, Stats};
 use super::{Database, Engine, HistorySample};
 
@@ -59,14 +60,10 @@ impl StatsReader {
         })
     }
 
-    /// As [`Database::history`], of this database. Nothing where it keeps none, where that cannot
-    /// be read, and once it is closed.
+    /// As [`Database::history`], of this database. Nothing where this opening keeps none, where it
+    /// cannot be read, and once it is closed.
     pub fn history(&self, since: SystemTime) -> Vec<HistorySample> {
-        let read = |engine: &Engine| {
-            let is_on_disk = engine.set.store().files().real().is_some();
-            is_on_disk.then(|| Database::history(&engine.path, since).ok()).flatten()
-        };
-        self.read(read).flatten().unwrap_or_default()
+        self.read(|engine| history::kept(engine, since)).unwrap_or_default()
     }
 
     pub(super) fn read<T>(&self, read: impl FnOnce(&Engine) -> T) -> Option<T> {

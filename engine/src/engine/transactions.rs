@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::Database;
 use super::instance::Instance;
 use crate::base::error::{Error, Result};
+use crate::base::operations::OperationKind;
 use crate::base::operator;
 use crate::base::options::Durability;
 use crate::base::record::Kind;
@@ -200,7 +201,8 @@ impl Database {
     /// `Invalid` when there is none; otherwise as [`Database::write`]. Unless it is
     /// `UnknownOutcome`, it is still prepared.
     pub fn commit_prepared(&self, id: impl AsRef<[u8]>) -> Result<()> {
-        self.enqueue_prepared(id, None, Durability::Durable)?.wait()
+        let commit = || self.enqueue_prepared(id, None, Durability::Durable)?.wait();
+        self.inner.shared.events.time(OperationKind::Commit, || None, commit)
     }
 
     /// Commits the transaction that was prepared under this name as [`Database::enqueue`] commits a
@@ -228,7 +230,9 @@ impl Database {
     /// `UnknownOutcome` or `Fenced`, and it is rolled back here.
     pub fn roll_back_prepared(&self, id: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let durability = durability.at_least_durable();
-        self.resolve(id.as_ref(), Kind::RollBackPrepared, None, durability)?.wait()
+        let roll_back =
+            || self.resolve(id.as_ref(), Kind::RollBackPrepared, None, durability)?.wait();
+        self.inner.shared.events.time(OperationKind::Commit, || None, roll_back)
     }
 
     fn resolve(
@@ -240,7 +244,8 @@ impl Database {
     ) -> Result<PendingCommit> {
         let (shared, keep) = (&self.inner.shared, Arc::clone(&self.inner) as _);
         let prepared = &self.inner.transactions.prepared;
-        let (lsn, locks) = prepared.resolve(shared, id, verdict, (blob, durability))?;
+        let resolve = || prepared.resolve(shared, id, verdict, (blob, durability));
+        let (lsn, locks) = shared.events.time(OperationKind::Enqueue, || None, resolve)?;
         Ok(PendingCommit::new(shared, keep, (Some(lsn), durability), locks))
     }
 

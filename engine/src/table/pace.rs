@@ -140,10 +140,11 @@ impl Pace {
         let mut state = self.state.lock();
         state.reader = reader;
         let State { stall: Some(stall), .. } = &mut *state else { return };
-        if reader.is_some() && stall.reason == FULL {
-            stall.reason = FOR_READER;
-            let begin = || StallBeginInfo { reason: FOR_READER, reader, ..<_>::default() };
-            self.events.send(begin);
+        let (before, reason) =
+            if reader.is_some() { (FULL, FOR_READER) } else { (FOR_READER, FULL) };
+        if stall.reason == before {
+            stall.reason = reason;
+            self.events.send(|| StallBeginInfo { reason, reader, ..<_>::default() });
         }
     }
 

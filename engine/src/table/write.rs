@@ -65,10 +65,13 @@ impl Shared {
         batch: &TableBatch,
         durability: Durability,
     ) -> Result<PendingCommit> {
-        let mut request = BatchRequest::new(self, batch);
-        request.takes_locks = true;
-        let lsn = request.enqueue(durability)?;
-        let locks = request.locker.take();
+        let enqueue = || {
+            let mut request = BatchRequest::new(self, batch);
+            request.takes_locks = true;
+            let lsn = request.enqueue(durability)?;
+            Ok((lsn, request.locker.take()))
+        };
+        let (lsn, locks) = self.events.time(OperationKind::Enqueue, || None, enqueue)?;
         Ok(PendingCommit::new(self, keep, (lsn, durability), locks))
     }
 

@@ -341,7 +341,7 @@ impl Transaction {
     ///
     /// As [`Transaction::commit`], but never `UnknownOutcome`: after any error nothing was done.
     pub fn enqueue(self) -> Result<PendingCommit> {
-        self.inner.enqueue(Arc::clone(&self.keep))
+        self.enqueue_whole()
     }
 
     /// As [`Transaction::enqueue`], with a deadline as [`Transaction::try_commit`] has it.
@@ -350,7 +350,12 @@ impl Transaction {
     ///
     /// As [`Transaction::try_commit`], but never `UnknownOutcome`.
     pub fn try_enqueue(&self, deadline: Instant) -> Result<PendingCommit> {
-        with_deadline(deadline, || self.inner.enqueue(Arc::clone(&self.keep)))
+        with_deadline(deadline, || self.enqueue_whole())
+    }
+
+    fn enqueue_whole(&self) -> Result<PendingCommit> {
+        let enqueue = || self.inner.enqueue(Arc::clone(&self.keep));
+        self.inner.shared.events.time(OperationKind::Enqueue, || None, enqueue)
     }
 
     /// Prepares it under a name of the caller's, 1 to 140 bytes: the first phase of a commit in
@@ -403,7 +408,7 @@ impl Transaction {
     /// # }
     /// ```
     pub fn prepare(self, id: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.prepare(id.as_ref(), &self.registry.prepared)
+        self.prepare_whole(id.as_ref())
     }
 
     /// As [`Transaction::prepare`], with a deadline as [`Transaction::try_commit`] has it.
@@ -413,7 +418,12 @@ impl Transaction {
     /// `Timeout`, with what it would have waited for; otherwise as [`Transaction::prepare`].
     pub fn try_prepare(&self, id: impl AsRef<[u8]>, deadline: Instant) -> Result<()> {
         let id = id.as_ref();
-        with_deadline(deadline, || self.inner.prepare(id, &self.registry.prepared))
+        with_deadline(deadline, || self.prepare_whole(id))
+    }
+
+    fn prepare_whole(&self, id: &[u8]) -> Result<()> {
+        let prepare = || self.inner.prepare(id, &self.registry.prepared);
+        self.inner.shared.events.time(OperationKind::Commit, || None, prepare)
     }
 
     /// Locks what a record of a prepared transaction says that it had locked.

@@ -123,6 +123,8 @@ fn a_wait_is_in_the_statistics_as_it_goes_on() {
         let one = locks();
         wait_until("its wait goes on", || locks().waiting_ms > one.waiting_ms);
         assert!(locks().waited_ms > one.waited_ms && locks().waiting == 1, "{one:?}");
+        // Bug: the history had a wait of a minute as six that waited at once, when it ended.
+        assert!(db.metric_values()["terrace_lock_waited_seconds_total"] > 0.0);
         holder.roll_back();
     });
     let ended = db.stats().locks;
@@ -131,6 +133,9 @@ fn a_wait_is_in_the_statistics_as_it_goes_on() {
 
 /// Bug: nothing told of an update, a pop or an optimistic commit that stood behind a row's lock.
 /// Cause: what was timed was the commit of its batch alone. Fix: the whole call is the operation.
+///
+/// Bug: no commit of a program with a log of its own was told. Cause: what came before the place in
+/// the order was not timed. Fix: that is an operation, and so is a prepare.
 #[test]
 fn all_that_a_commit_waits_for_is_told() {
     let told = Told::default();
@@ -150,15 +155,45 @@ fn all_that_a_commit_waits_for_is_told() {
     for error in errors {
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout);
     }
+    let mut batch = WriteBatch::new();
+    batch.put(&table, "key", "enqueued");
+    let enqueued = terrace::with_deadline(later(), || db.enqueue(batch, Durability::Durable));
+    assert_eq!(enqueued.map(drop).unwrap_err().kind(), ErrorKind::Timeout);
     drop((holder, optimistic));
     assert!(!table.insert_if_absent("key", "x").unwrap());
+    let prepared = db.begin().unwrap();
+    prepared.put(&table, "prepared", "x").unwrap();
+    prepared.prepare("p").unwrap();
+    db.commit_prepared("p").unwrap();
     let mut batch = WriteBatch::new();
     batch.put(&table, "other", "enqueued");
     db.enqueue(batch, Durability::Durable).unwrap().wait().unwrap();
     db.close().unwrap();
     let commits = told.of("commit");
     let waited = commits.iter().filter(|commit| commit.lock_ms > 0.0).count();
-    assert_eq!((commits.len(), waited), (6, 3), "one for each call: {commits:?}");
+    assert_eq!((commits.len(), waited), (8, 3), "one for each call: {commits:?}");
+    let enqueued = told.of("enqueue");
+    let waited = enqueued.iter().filter(|enqueue| enqueue.lock_ms > 0.0).count();
+    assert_eq!((enqueued.len(), waited), (2, 1), "{enqueued:?}");
+}
+
+/// Bug: a slow look-up in one database, inside of a look-up of another, was not told. Cause: the
+/// thread knew that it timed something, not of which database. Fix: an operation is part of
+/// another one of its own database.
+#[test]
+fn an_operation_inside_of_one_of_another_database_is_told() {
+    let (told, of_outer) = (Told::default(), Told::default());
+    let opened = |told: &Told| {
+        let options = tiny().in_memory(64 << 20).stepped();
+        told.by(options, Duration::ZERO).open("db").unwrap()
+    };
+    let (outer, inner) = (opened(&of_outer), opened(&told));
+    let [of_outer_db, of_inner_db] = [&outer, &inner].map(|db| db.table("t").unwrap());
+    of_outer_db.put("key", "value").unwrap();
+    of_outer_db.get_with("key", |_| of_inner_db.get("key").unwrap()).unwrap();
+    inner.close().unwrap();
+    outer.close().unwrap();
+    assert_eq!((told.of("get").len(), of_outer.of("get").len()), (1, 1));
 }
 
 #[test]

@@ -246,6 +246,7 @@ impl Ring {
 
     /// Empties a file, and writes its head.
     fn begin(&self, number: usize, turn: u64) -> io::Result<OpenHistory> {
+        self.files.check(&self.directory)?;
         let path = self.directory.join(NAMES[number]);
         let file = match self.files.open(&path, OpenHow::Write) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
