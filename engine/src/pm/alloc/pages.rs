@@ -421,6 +421,23 @@ mod tests {
         assert_eq!((zones.free(), pool.free(), pool.used()), (64, 0, 0));
     }
 
+    /// Bug: where a look for readers failed pages waited, and nobody was told. Fix: who asks is
+    /// told, and they wait all the same.
+    #[test]
+    fn pages_stay_where_a_look_for_readers_fails() {
+        let (_, mut pool) = pool();
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("later");
+        pool.readers = Arc::new(Readers::new(Arc::new(crate::os::RealFiles::default()), &place));
+        let taken = pool.take(&[4]).unwrap();
+        pool.give(taken);
+        pool.give_kept().unwrap_err();
+        assert_eq!(pool.used(), 4);
+        std::fs::create_dir(&place).unwrap();
+        assert!(pool.give_kept().unwrap());
+        assert_eq!(pool.used(), 0);
+    }
+
     #[test]
     fn what_does_not_fit_takes_nothing() {
         let (zones, pool) = pool();

@@ -1,7 +1,7 @@
 use super::growth::GIB;
 use super::*;
 use crate::base::error::ErrorKind;
-use crate::os::{Inside, RealFiles};
+use crate::os::{Inside, ReaderRegistration, RealFiles};
 use terrace_testkit::{Call, CallSite, Fault, Faulty, FileKind, Outcome, SimFiles, Survive};
 
 /// Space for an extent, which goes back when this is dropped unless it is kept.
@@ -175,6 +175,26 @@ fn a_full_disk_is_an_error_at_growth() {
     assert!(full.to_string().contains("extents-00000001"), "{full}");
     drop(first);
     store.reserve(1).unwrap();
+}
+
+/// Bug: where a look for readers from before the opening failed, nobody was told that what they may
+/// show stays. Fix: it is noted for the background.
+#[test]
+fn what_readers_may_show_stays_where_a_look_for_them_fails() {
+    let (directory, files) = (tempfile::tempdir().unwrap(), Arc::new(RealFiles::default()));
+    let reader = ReaderRegistration::begin(&files, directory.path()).unwrap();
+    let opened = ExtentStore::open(Arc::clone(&files) as _, directory.path(), &[], false);
+    let mut store = opened.unwrap();
+    let may = |store: &ExtentStore| store.may_use_found(&mut store.allocation.lock());
+    assert!(!may(&store), "it is there");
+    drop(reader);
+    let place = directory.path().join("later");
+    Arc::get_mut(&mut store).unwrap().readers = Arc::new(Readers::new(files, &place));
+    assert!(!may(&store), "it may be there");
+    let told = store.readers.take_untold();
+    assert_eq!((told.len(), &told[0].0), (1, &place));
+    std::fs::create_dir(&place).unwrap();
+    assert!(may(&store));
 }
 
 /// Bug: after the creation of an extent file had failed once, no job found space until the next
