@@ -336,9 +336,11 @@ fn select(numbers: &mut Numbers, table: &Table) -> String {
     let Column { name: column, kind } = &table.columns[numbers.below(table.columns.len())];
     if table.has_key && numbers.one_in(2) {
         // The id makes the order one of the rows, and an index has it behind its columns. Where the
-        // server sorts, two values that differ in zeros at their end are one.
+        // server sorts, two values that differ in zeros at their end are one, and so are texts that
+        // differ behind `max_sort_length`.
         let way = numbers.pick(&["", " DESC"]);
-        let is_short = numbers.one_in(3) || kind.name.contains("nopad");
+        let is_cut = kind.name.contains("nopad") || kind.name == "TEXT";
+        let is_short = numbers.one_in(3) || is_cut;
         let first = if is_short { String::new() } else { format!("{column}{way}, ") };
         return format!(
             "SELECT {selected} FROM {} WHERE {condition} ORDER BY {first}id{way} LIMIT {}",
