@@ -395,19 +395,31 @@ int ha_terrace::load_entries(TABLE *altered, uint index, std::vector<Entry> *ent
     if (found != TERRACE_NOT_FOUND)
       return failure.handler_error(thd);
   }
-  terrace_bulk_load *load = terrace_table_bulk_load(open_table->table, false, failure.out());
-  terrace_status status = load ? TERRACE_OK : failure.status();
-  for (size_t i = 0; i < entries->size() && status == TERRACE_OK; i++)
+  const ulonglong since = microsecond_interval_timer();
+  for (;;)
   {
-    const Entry &entry = (*entries)[i];
-    status = terrace_bulk_load_put(load, entry.first.data(), entry.first.size(),
-                                   entry.second.data(), entry.second.size(), failure.out());
+    terrace_bulk_load *load = terrace_table_bulk_load(open_table->table, false, failure.out());
+    terrace_status status = load ? TERRACE_OK : failure.status();
+    for (size_t i = 0; i < entries->size() && status == TERRACE_OK; i++)
+    {
+      const Entry &entry = (*entries)[i];
+      status = terrace_bulk_load_put(load, entry.first.data(), entry.first.size(),
+                                     entry.second.data(), entry.second.size(), failure.out());
+    }
+    if (status == TERRACE_OK)
+      status = terrace_bulk_load_finish(load, failure.out());
+    terrace_bulk_load_free(load);
+    // A reader may have all of the table locked.
+    int error = status == TERRACE_OK ? 0 : failure.handler_error(thd);
+    if (status == TERRACE_TIMEOUT)
+    {
+      error = fail_of_wait(thd, since, thd->variables.lock_wait_timeout);
+      if (!error)
+        continue;
+    }
+    entries->clear();
+    return error;
   }
-  if (status == TERRACE_OK)
-    status = terrace_bulk_load_finish(load, failure.out());
-  terrace_bulk_load_free(load);
-  entries->clear();
-  return status == TERRACE_OK ? 0 : failure.handler_error(thd);
 }
 
 /* Makes the entries of an index out of all rows. */

@@ -414,9 +414,12 @@ int ha_terrace::count_entries(uint index, ha_rows *count)
   terrace_row lent;
   terrace_status status;
   *count = 0;
-  while ((status = terrace_cursor_next(cursor, &lent, failure.out())) == TERRACE_OK)
+  while ((status = terrace_cursor_next(cursor, &lent, failure.out())) == TERRACE_OK &&
+         thd_kill_level(ha_thd()) == THD_IS_NOT_KILLED)
     ++*count;
   close_cursor();
+  if (status == TERRACE_OK)
+    return HA_ERR_ABORTED_BY_USER;
   return status == TERRACE_NOT_FOUND ? 0 : failure.handler_error(ha_thd());
 }
 
@@ -434,8 +437,10 @@ int ha_terrace::check_indexes()
   while (found == HA_ADMIN_OK && !(error = ha_rnd_next(table->record[0])))
   {
     of_rows++;
+    if (thd_kill_level(ha_thd()) != THD_IS_NOT_KILLED)
+      found = HA_ADMIN_FAILED;
     // Entries expire on their way, and so do rows.
-    if (!open_table->expires())
+    else if (!open_table->expires())
       found = check_entries(Bytes(row));
   }
   ha_rnd_end();

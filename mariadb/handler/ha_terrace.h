@@ -183,6 +183,7 @@ private:
   bool is_same(const uchar *old_record, const uchar *new_record) const;
   int differs_in_view(const Bytes &key, const uchar *record, bool *differs);
   int fail_if_taken(uint index, const Bytes &key);
+  int fail_if_taken_by_another(uint index, const Bytes &entry, const Bytes &of_row);
   int note_auto_increment(const uchar *record);
 
   /* Foreign keys as rows change: foreign_rows.cc. */
@@ -243,7 +244,7 @@ private:
   int begin_statement(THD *thd, int lock_type);
   bool removes_rows(THD *thd) const;
   int put_built_entry(uint of_build, const Bytes &entry, bool is_unique, const Bytes &of_row);
-  int remove_built_entry(const Bytes &entry, bool is_unique, const Bytes &of_row);
+  int remove_own_entry(const Bytes &entry, bool is_unique, const Bytes &of_row);
   int change_built_entries(const uchar *old_record, const uchar *new_record, const Bytes &old_row,
                            const Bytes &new_row);
 
@@ -271,7 +272,8 @@ private:
                    bool *is_there);
   int is_absent(const Bytes &key, bool *absent);
   int read_unique(uchar *record, const Bytes &entry);
-  int lock_checked(const uchar *record, const Bytes &prefix, const uchar *key, key_part_map parts);
+  int lock_checked(const uchar *record, const Bytes &prefix, const uchar *key, key_part_map parts,
+                   enum ha_rkey_function how);
   bool is_still_there(uchar *record);
   int unpack(uchar *record, const char *value, size_t length, const Bytes &key);
   void close_cursor();

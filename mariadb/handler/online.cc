@@ -76,8 +76,7 @@ static bool is_to_be_tried_again(terrace_status status)
   return status == TERRACE_TIMEOUT || status == TERRACE_DEADLOCK || status == TERRACE_CONFLICT;
 }
 
-/* Whether a wait has gone on for so many seconds, or is to end. */
-static int fail_of_wait(THD *thd, ulonglong since, ulonglong seconds)
+int fail_of_wait(THD *thd, ulonglong since, ulonglong seconds)
 {
   if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
     return HA_ERR_ABORTED_BY_USER;
@@ -278,10 +277,12 @@ int ha_terrace::build_online(TABLE *altered, uint index, uint number)
     const ulonglong since = microsecond_interval_timer();
     for (bool again = true; again;)
     {
-      // As the lock on the table at the end does, it waits for transactions that are open.
-      if (int error = fail_of_wait(ha_thd(), since, ha_thd()->variables.lock_wait_timeout))
-        return error;
+      if (thd_kill_level(ha_thd()) != THD_IS_NOT_KILLED)
+        return HA_ERR_ABORTED_BY_USER;
       int error = build_piece(altered, index, of_index, rows, &again, &blocked);
+      // As the lock on the table at the end does, it waits for transactions that are open.
+      if (!error && again)
+        error = fail_of_wait(ha_thd(), since, ha_thd()->variables.lock_wait_timeout);
       if (!error && again && !blocked.empty())
         error = wait_for_entry(blocked);
       if (error)
@@ -389,8 +390,8 @@ int ha_terrace::put_built_entry(uint of_build, const Bytes &entry, bool is_uniqu
   return error && error != HA_ERR_KEY_NOT_FOUND ? error : put(entry, value);
 }
 
-/* Removes the entry that a row has had. Another row's entry stays. */
-int ha_terrace::remove_built_entry(const Bytes &entry, bool is_unique, const Bytes &of_row)
+/* Removes the entry that a row has had. Of a unique index, another row's entry stays. */
+int ha_terrace::remove_own_entry(const Bytes &entry, bool is_unique, const Bytes &of_row)
 {
   if (!is_unique)
     return remove(entry);
@@ -416,7 +417,7 @@ int ha_terrace::change_built_entries(const uchar *old_record, const uchar *new_r
     const bool is_unique = new_record && entry_of(codecs_of_build[i], new_record, new_row, &after);
     if (before == after && old_row == new_row)
       continue;
-    int error = old_record ? remove_built_entry(before, was_unique, old_row) : 0;
+    int error = old_record ? remove_own_entry(before, was_unique, old_row) : 0;
     if (!error && new_record)
       error = put_built_entry(i, after, is_unique, new_row);
     if (error)

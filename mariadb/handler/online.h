@@ -73,6 +73,9 @@ typedef std::shared_ptr<Build> Build_ref;
 */
 int wait_for_writers(THD *thd, terrace_table *table);
 
+/* Whether a wait has gone on for so many seconds, or is to end. */
+int fail_of_wait(THD *thd, ulonglong since, ulonglong seconds);
+
 /*
   Removes all entries of an index. It waits for no lock: HA_ERR_LOCK_WAIT_TIMEOUT where a transaction
   has some of them locked. The next durable commit makes it durable.

@@ -118,6 +118,13 @@ static bool set_options(terrace_options *options, Failure *failure)
   return true;
 }
 
+/* A verification ends with its statement. */
+static bool goes_on(void *, const char *, uint64_t, uint64_t)
+{
+  THD *thd = current_thd;
+  return !thd || thd_kill_level(thd) == THD_IS_NOT_KILLED;
+}
+
 static handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root)
 {
   if (!share && current_thd)
@@ -204,7 +211,8 @@ static int start(void *place)
   Failure failure;
   terrace_options *options = terrace_options_new();
   if (set_options(options, &failure) &&
-      terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK)
+      terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK &&
+      terrace_options_set_progress(options, goes_on, nullptr, failure.out()) == TERRACE_OK)
     terrace_db = terrace_open(data_dir, options, failure.out());
   terrace_options_free(options);
   if (!terrace_db)

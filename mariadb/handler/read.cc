@@ -150,13 +150,16 @@ int ha_terrace::read_unique(uchar *record, const Bytes &entry)
 /*
   The server looks for a hash, or for a period that overlaps, before it writes the row. A second writer
   of the hash, or of the parts in front of the period, waits here: at READ COMMITTED it would not see
-  what another transaction has put. The server reads periods into a buffer, and rows into a record.
+  what another transaction has put. The server reads periods into a buffer, behind the
+  key up to the end of the period. So does no ordered read of a partitioned table.
 */
 int ha_terrace::lock_checked(const uchar *record, const Bytes &prefix, const uchar *key,
-                             key_part_map parts)
+                             key_part_map parts, enum ha_rkey_function how)
 {
-  const bool is_period =
-    table->key_info[active_index].without_overlaps && record != table->record[0];
+  const KEY &of_index = table->key_info[active_index];
+  const key_part_map up_to_end = (key_part_map(1) << (of_index.user_defined_key_parts - 1)) - 1;
+  const bool is_period = of_index.without_overlaps && record != table->record[0] &&
+                         how == HA_READ_AFTER_KEY && parts == up_to_end;
   if (row_lock != LOCK_EXCLUSIVE || !(codec(active_index).long_hash || is_period))
     return 0;
   Bytes before_period;
@@ -179,7 +182,7 @@ int ha_terrace::index_read_map(uchar *record, const uchar *key, key_part_map par
   const key_part_map all = (key_part_map(1) << of_index.part_count()) - 1;
   const Bytes behind = successor(prefix);
   // No value is the same as a NULL.
-  int error = has_null ? 0 : lock_checked(record, prefix, key, parts);
+  int error = has_null ? 0 : lock_checked(record, prefix, key, parts, how);
   if (error)
     return error;
   switch (how)

@@ -218,7 +218,8 @@ private:
 class May_wait
 {
 public:
-  explicit May_wait(Trx *trx_arg, bool no_wait = false) : trx(trx_arg), before(trx_arg->waiting)
+  explicit May_wait(Trx *trx_arg, bool no_wait = false)
+    : trx(trx_arg), before(trx_arg->waiting), wait_before(trx_arg->told_wait_ms)
   {
     trx->waiting = terrace_transaction_id(trx->transaction);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -227,13 +228,19 @@ public:
       trx->kill();
     trx->set_lock_wait(no_wait ? 0 : trx->wait_ms);
   }
-  ~May_wait() { trx->waiting = before; }
+  ~May_wait()
+  {
+    trx->waiting = before;
+    // The call that this one was inside of goes on.
+    if (before)
+      trx->set_lock_wait(wait_before);
+  }
   May_wait(const May_wait &) = delete;
   May_wait &operator=(const May_wait &) = delete;
 
 private:
   Trx *trx;
-  const ulonglong before;
+  const ulonglong before, wait_before;
 };
 
 /* Whether a statement may copy tables, and so has to have all rows as they are now. */

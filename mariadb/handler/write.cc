@@ -224,6 +224,20 @@ int ha_terrace::fail_if_taken(uint index, const Bytes &key)
   return HA_ERR_FOUND_DUPP_KEY;
 }
 
+/*
+  Where rows expire, another row may have taken the value of an entry since this row was read: the
+  lock on the row keeps neither from expiring.
+*/
+int ha_terrace::fail_if_taken_by_another(uint index, const Bytes &entry, const Bytes &of_row)
+{
+  Bytes holder;
+  const int error = get(entry, &holder, LOCK_EXCLUSIVE);
+  if (error || holder == of_row.substr(1))
+    return error == HA_ERR_KEY_NOT_FOUND ? 0 : error;
+  trx()->error_key = index;
+  return HA_ERR_FOUND_DUPP_KEY;
+}
+
 int ha_terrace::check_unique(uint index, const uchar *record, const Bytes &of_row)
 {
   Bytes entry;
@@ -241,8 +255,8 @@ int ha_terrace::put_entry(uint index, const uchar *record, const Bytes &of_row)
 int ha_terrace::remove_entry(uint index, const uchar *record, const Bytes &of_row)
 {
   Bytes entry;
-  entry_key(index, record, of_row, &entry);
-  return remove(entry);
+  const bool is_unique = entry_key(index, record, of_row, &entry);
+  return remove_own_entry(entry, is_unique && open_table->expires(), of_row);
 }
 
 int ha_terrace::note_auto_increment(const uchar *record)
@@ -307,7 +321,7 @@ int ha_terrace::change_entry(uint index, const uchar *old_record, const uchar *n
                              const Bytes &old_row, const Bytes &new_row, bool is_new_to_view)
 {
   Bytes old_entry, new_entry;
-  entry_key(index, old_record, old_row, &old_entry);
+  const bool is_unique = entry_key(index, old_record, old_row, &old_entry);
   entry_key(index, new_record, new_row, &new_entry);
   // Where rows expire an entry is written again, so that it expires with its row. So is one that
   // the view may not have: the transaction sees its own row, and finds it by its own entry.
@@ -315,7 +329,7 @@ int ha_terrace::change_entry(uint index, const uchar *old_record, const uchar *n
     return 0;
   int error = 0;
   if (old_entry != new_entry)
-    error = remove(old_entry);
+    error = remove_own_entry(old_entry, is_unique && open_table->expires(), old_row);
   return error ? error : put_entry(index, new_record, new_row);
 }
 
@@ -374,6 +388,8 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
     entry_key(secondary[at], old_record, old_key, &old_entry);
     if (old_entry != new_entry)
       error = fail_if_taken(secondary[at], new_entry);
+    else if (open_table->expires())
+      error = fail_if_taken_by_another(secondary[at], new_entry, old_key);
   }
   Change change;
   if (!error)
