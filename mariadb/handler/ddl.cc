@@ -207,6 +207,16 @@ int wait_for_drop(THD *thd, const Bytes &name)
   return error;
 }
 
+/* ALTER TABLE ... RENAME drops what has the new name where the triggers cannot follow. */
+static int give_children_back(THD *thd, const Bytes &name)
+{
+  if (is_recovering() || is_hidden(name) || has_no_references() ||
+      thd_sql_command(thd) != SQLCOM_ALTER_TABLE)
+    return 0;
+  const Bytes altered = altered_table(thd);
+  return altered != name && altered == copied_table(name) ? move_children(name, altered) : 0;
+}
+
 /* A crash may leave partitions that the server drops by the name of the table. */
 int ha_terrace::delete_table(const char *path)
 {
@@ -221,6 +231,8 @@ int ha_terrace::delete_table(const char *path)
     of_connection->drop_at_end(name);
     return 0;
   }
+  if (int error = give_children_back(ha_thd(), name))
+    return error;
   if (int error = refuse_drop_of_parent(ha_thd(), name))
     return error;
   if (int error = wait_for_drop(ha_thd(), name))
@@ -230,7 +242,7 @@ int ha_terrace::delete_table(const char *path)
     return my_errno;
   if (!is_temporary(name) && !is_recovering())
     note_definition(ha_thd(), name);
-  // A start would give the keys of a backup that is gone to the table (references.h).
+  // A start would give the keys of a copy that is gone to the table (references.h).
   int error = is_hidden(name) ? set_references(name, {}) : 0;
   if (!error)
     error = drop_library_table(name);
@@ -244,19 +256,26 @@ int ha_terrace::delete_table(const char *path)
 int rename_library_table(const Bytes &from, const Bytes &to)
 {
   Failure failure;
-  if (int error = begin_rename(current_thd, from, to))
+  bool is_way_back = false;
+  if (int error = begin_rename(current_thd, from, to, &is_way_back))
     return error;
-  if (terrace_database_rename_table(terrace_db, from.c_str(), to.c_str(), failure.out()) ==
+  // Those that a drop has left there are no keys of this table. A recovery may yet need them.
+  if (!is_way_back && !is_recovering())
+    if (int error = set_references(to, {}))
+      return error;
+  if (is_way_back)
+    if (int error = rename_references(from, to))
+      return error;
+  if (terrace_database_rename_table(terrace_db, from.c_str(), to.c_str(), failure.out()) !=
       TERRACE_OK)
-  {
-    Open_table::rename(from, to);
-    const int error = rename_references(from, to);
-    // The server takes a rename that has failed for one that was not done.
-    if (error)
-      move_table(to, from, &failure);
-    return error;
-  }
-  return library_has(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
+    return library_has(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
+  Open_table::rename(from, to);
+  const int error = is_way_back ? 0 : rename_references(from, to);
+  // The server takes a rename that has failed for one that was not done. Its keys have not moved.
+  if (error && terrace_database_rename_table(terrace_db, to.c_str(), from.c_str(),
+                                             failure.out()) == TERRACE_OK)
+    Open_table::rename(to, from);
+  return error;
 }
 
 Bytes copied_table(const Bytes &copy)
@@ -277,13 +296,11 @@ Bytes copied_table(const Bytes &copy)
 }
 
 /*
-  A copy gets another name than its table: keys to the table follow. The server has renamed a table
-  with such keys to a backup, which its log does not have.
+  A copy gets another name than its table: keys to the table follow, also the copy's own. The server
+  has renamed a table with such keys to a backup, which its log does not have.
 */
 int ha_terrace::take_place(const Bytes &table, const Bytes &copy, const Bytes &name)
 {
-  if (library_has(table))
-    return 0;
   if (int error = move_children(table, name))
     return error;
   // It has the same numbers as the copy.

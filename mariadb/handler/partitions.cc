@@ -183,17 +183,15 @@ terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure)
   for (const Bytes &name : names)
   {
     const Bytes wanted = to + name.substr(from.size());
-    // It may have been renamed before, and its foreign keys not.
-    if (!library_has(name) && library_has(wanted) && rename_references(name, wanted))
-      return TERRACE_INTERNAL;
     if (!library_has(name))
       continue;
+    // The foreign keys go first (references.h).
+    if (rename_references(name, wanted))
+      return TERRACE_INTERNAL;
     if (terrace_database_rename_table(terrace_db, name.c_str(), wanted.c_str(), failure->out()) !=
         TERRACE_OK)
       return failure->status();
     Open_table::rename(name, wanted);
-    if (rename_references(name, wanted))
-      return TERRACE_INTERNAL;
   }
   if (has_list(from) && !has_list(to) && rename(list_of(from).c_str(), list_of(to).c_str()))
     sql_print_error("Terrace: cannot rename %s to %s: %s", list_of(from).c_str(),

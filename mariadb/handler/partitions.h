@@ -59,7 +59,7 @@ int drop_each(const std::vector<Bytes> &names);
 int drop_partitions_of(const Bytes &table);
 /* Renames them, and the list. HA_ERR_NO_SUCH_TABLE if there are none, or no recovery asks. */
 int rename_partitions_of(const Bytes &from, const Bytes &to);
-/* Renames what there is of a table and its partitions. */
+/* The way back of a rename: of what there is of a table and its partitions. */
 terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure);
 
 /*

@@ -337,13 +337,15 @@ bool load_references()
   return status == TERRACE_NOT_FOUND;
 }
 
-void settle_references(const Bytes &from, const Bytes &to)
+bool settle_references(const Bytes &from, const Bytes &to)
 {
-  // The table has one of the names, and a cut may have left its keys the other one.
-  if (library_has(to) && !library_has(from))
-    rename_references(from, to);
-  else if (library_has(from) && !library_has(to))
-    rename_references(to, from);
+  // A table that has its old name has its keys too.
+  if (!library_has(to) || library_has(from) || !rename_references(from, to))
+    return true;
+  sql_print_error("Terrace: table %s has no foreign keys until the next start: those of %s cannot "
+                  "get its name",
+                  to.c_str(), from.c_str());
+  return false;
 }
 
 void sweep_references()

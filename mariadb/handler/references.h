@@ -8,9 +8,10 @@
 
   Crash argument. A table and its foreign keys are not changed together. A new table has its keys
   before its statement ends, and the server's log of DDL drops a table whose statement has not ended.
-  Keys of a child that the library does not have are of a drop that was cut, and go at the start. A
-  rename is noted before it begins (renames.h). The start looks which name the table has, and gives
-  its keys the same one.
+  A rename is noted before it begins (renames.h), and moves the table first. Its way back moves the
+  keys first. So a table that has its old name has its keys too. To one that has the new name the
+  start gives them. Where it has done so, keys of a child that the library does not have are of a drop
+  that was cut, and go.
 
   Thread safety: any thread. A Reference does not change.
 */
@@ -69,10 +70,11 @@ int rename_references(const Bytes &from, const Bytes &to);
 /* ALTER TABLE ... RENAME with a copy: a table that was copied has another name. */
 int move_children(const Bytes &from, const Bytes &to);
 
-/* When the plugin starts, before renames are settled, and behind each that is. */
+/* When the plugin starts, before renames are settled. */
 bool load_references();
-void settle_references(const Bytes &from, const Bytes &to);
-/* When all are settled: forgets those of children that are not there. */
+/* Behind each rename that is settled. Whether its table has its keys. */
+bool settle_references(const Bytes &from, const Bytes &to);
+/* When all tables have theirs: forgets those of children that are not there. */
 void sweep_references();
 
 #endif

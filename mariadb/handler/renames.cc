@@ -174,6 +174,16 @@ static bool is_complete(const Rename &rename)
   return !has_any(rename.from) && has_any(rename.to);
 }
 
+/*
+  Whether the old table of a copy is what is left of a table. The server ignores that it could not
+  rename it back. It has dropped the backup of a copy that has the name, or another one.
+*/
+static bool is_left(const Rename &rename)
+{
+  return is_backup(rename.to) && has_definition(rename.to) && has_any(rename.to) &&
+         !has_definition(rename.from) && !has_any(rename.from);
+}
+
 /* Gives a definition, and a list of partitions, the new name durably. */
 static bool move_definition(const Rename &rename)
 {
@@ -187,13 +197,25 @@ static bool move_definition(const Rename &rename)
          !my_sync_dir_by_file(("./" + rename.from).c_str(), MYF(MY_WME));
 }
 
+/* Gives a table its old name, which its definition has. */
+static bool move_back(const Rename &rename)
+{
+  Failure failure;
+  if (move_table(rename.to, rename.from, &failure) == TERRACE_OK)
+    return true;
+  sql_print_error("Terrace: cannot rename table %s back to %s, which has its definition: %s",
+                  rename.to.c_str(), rename.from.c_str(), failure.message());
+  return false;
+}
+
 /*
   Settles a rename that has not come to the definition. The renames behind it are settled. Where both
   names have one, another table has got the old name since. Where a rename behind it has used the new
   name, the server has undone this one.
 
   It is undone. Before a recovery it is done, as the server's log has it: the log may know the next
-  rename of the statement, undoes that one by its names, and this one behind it.
+  rename of the statement, undoes that one by its names, and this one behind it. It stays noted then:
+  the recovery gives a definition its old name where it could not rename the table.
 */
 static bool settle(const Rename &rename, Definitions *definitions, bool recovers = false)
 {
@@ -209,7 +231,11 @@ static bool settle(const Rename &rename, Definitions *definitions, bool recovers
   {
     (*definitions)[rename.from] = is_defined(rename.to);
     (*definitions)[rename.to] = false;
-    return true;
+    if (recovers && is_backup(rename.to))
+      return false;
+    if (!is_left(rename))
+      return true;
+    return move_definition({0, rename.to, rename.from}) && move_back(rename);
   }
   // The log does not know partitions.
   if (recovers && is_backup(rename.to) && partitions_of(rename.to).empty())
@@ -225,14 +251,10 @@ static bool settle(const Rename &rename, Definitions *definitions, bool recovers
   {
     (*definitions)[rename.from] = true;
     (*definitions)[rename.to] = false;
-    return move_definition(rename);
+    move_definition(rename);
+    return false;
   }
-  Failure failure;
-  if (move_table(rename.to, rename.from, &failure) == TERRACE_OK)
-    return true;
-  sql_print_error("Terrace: cannot rename table %s back to %s, which has its definition: %s",
-                  rename.to.c_str(), rename.from.c_str(), failure.message());
-  return false;
+  return move_back(rename);
 }
 
 static void begun(THD *thd, const Rename &rename)
@@ -341,7 +363,7 @@ static int refuse_taken(const Rename &rename)
   return fail_as_taken(rename.to);
 }
 
-int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
+int begin_rename(THD *thd, const Bytes &from, const Bytes &to, bool *is_way_back)
 {
   Rename rename = {0, table_of_partition(from), table_of_partition(to)};
   // A partition that becomes a table, or moves in its table, is not all that its definition names.
@@ -364,7 +386,9 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
     // The server takes back a rename that has failed. The end of the statement does what it cannot.
     is_reverse = at != under_way.end() && at->second.back().from == rename.to &&
                  at->second.back().to == rename.from;
-    if (is_reverse && has_own_definition(rename.to) && !has_own_definition(rename.from))
+    *is_way_back =
+      is_reverse && has_own_definition(rename.to) && !has_own_definition(rename.from);
+    if (*is_way_back)
       return 0;
     rename.number = ++last_number;
   }
@@ -470,6 +494,7 @@ void settle_renames(bool recovers)
   std::vector<Rename> settled, drops;
   std::set<Bytes> unsettled;
   Definitions definitions;
+  bool have_keys = true;
   for (const Rename &rename : noted())
   {
     last_number = std::max(last_number, rename.number);
@@ -479,17 +504,20 @@ void settle_renames(bool recovers)
       continue;
     }
     // A later start tries again what failed, and the end of the recovery what waits for it.
-    if (settle(rename, &definitions, recovers))
+    const bool is_settled = settle(rename, &definitions, recovers);
+    const bool has_keys = settle_references(rename.from, rename.to);
+    have_keys &= has_keys;
+    if (is_settled && has_keys)
       settled.push_back(rename);
     else
       unsettled.insert(rename.to);
-    settle_references(rename.from, rename.to);
   }
   // What has the name of a dropped table may be one whose rename has failed.
   for (const Rename &drop : drops)
     if (!recovers && !unsettled.count(drop.from) && end_drop(drop.from))
       settled.push_back(drop);
-  sweep_references();
+  if (have_keys)
+    sweep_references();
   const std::vector<Rename> kept = finish(settled, MYF(MY_WME));
   if (recovers)
     return;

@@ -19,8 +19,11 @@
 #include "errors.h"
 #include "server.h"
 
-/* Before a table of the library is renamed. */
-int begin_rename(THD *thd, const Bytes &from, const Bytes &to);
+/*
+  Before a table of the library is renamed. The way back of a rename that the statement has just noted
+  is set as one, and is not noted.
+*/
+int begin_rename(THD *thd, const Bytes &from, const Bytes &to, bool *is_way_back);
 
 /* Before a table is dropped: makes earlier renames of the statement durable. */
 int sync_renames(THD *thd);

@@ -6,8 +6,8 @@
   it, and does not go on until the file with the extension `.go` is there: the test sees that the
   connection has come when the file is gone. An entry of an index goes to a wrong place for the file
   `misplace`. The counters of a table are refused for the file `refuse`, the record of its layout for
-  `refuse-layout`, foreign keys for `refuse-keys`, the drop of a table for `refuse-drop`, and the
-  statistics for `statistics`. As long as there is `no-statistics`, statistics are refused, and for
+  `refuse-layout`, foreign keys for `refuse-keys`, the note of a rename for `refuse-note`, the drop of
+  a table for `refuse-drop`, and the statistics for `statistics`. As long as there is `no-statistics`, statistics are refused, and for
   `no-options` the options of partitions `p1`. As long as there is `format`, the record of a layout has
   another format, and for `unsynced` no directory can be synced.
   A plugin for tests is linked with this.
@@ -74,7 +74,11 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
       return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
   }
   if (key_len == 8)
+  {
     terrace_yield("rename");
+    if (is_asked("refuse-note"))
+      return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
+  }
   const std::string place(static_cast<const char *>(key), key_len);
   std::string changed(static_cast<const char *>(value), value_len);
   const bool is_layout = place == std::string("\0\1", 2);
@@ -90,6 +94,7 @@ terrace_status __wrap_terrace_database_write(const terrace_database *database,
                                              terrace_batch *batch, uint32_t durability,
                                              terrace_error **error)
 {
+  terrace_yield("keys");
   return __real_terrace_database_write(is_asked("refuse-keys") ? nullptr : database, batch,
                                        durability, error);
 }

@@ -1,7 +1,7 @@
 /*
   Kills the server before or behind a call of the library that creates, drops, renames or empties a
   table. A rename to the third partition of `blocked` fails, and so does the rename back from its
-  second one behind that.
+  second one behind that. A test can hold a connection before a rename and a drop (holds.cc).
 
   So does a sync of a directory. It also kills it where a statement is refused for the name of a table
   whose definition is lost.
@@ -14,6 +14,7 @@
 */
 #include "moments.h"
 #include "terrace.h"
+#include "yield.h"
 
 #include <csignal>
 #include <cstdio>
@@ -96,6 +97,7 @@ terrace_status __wrap_terrace_database_drop_table(const terrace_database *databa
                                                   const char *name, terrace_error **error)
 {
   moment();
+  terrace_yield("drop");
   // The library refuses a database that is NULL.
   const terrace_status status = __real_terrace_database_drop_table(
     is_asked("refuse-drop") ? nullptr : database, name, error);
@@ -108,6 +110,7 @@ terrace_status __wrap_terrace_database_rename_table(const terrace_database *data
                                                     terrace_error **error)
 {
   moment();
+  terrace_yield("move");
   static bool fails_back = false;
   const bool is_blocked = strstr(to, "/blocked#P#p2");
   const bool is_back = fails_back && strstr(from, "/blocked#P#p1");

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::server::{Server, Start, until};
 use super::sessions::Session;
-use super::{FOLDER, build, builds, noted, orphans};
+use super::{FOLDER, build, builds, noted, orphans, renamed};
 
 /// The folder of the server.
 const NAME: &str = "between";
@@ -109,6 +109,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     let server = noted::a_start_cannot_sync(&holds, || start(Start::kept(NAME), &[]))?;
     numbers_are_new(&server)?;
     noted::renames_are_forgotten(&server)?;
+    let server = renamed::run(server, &holds, || start(Start::kept(NAME), &[]))?;
     check_finds_a_wrong_entry(&server, &holds)?;
     builds::a_failure_leaves_no_copy(&server, &holds)?;
     builds::a_noted_row_waits(&server, &holds)?;

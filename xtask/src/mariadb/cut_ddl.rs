@@ -63,6 +63,8 @@ const STATEMENTS: &[Case] = &[
     case(8, "RENAME TABLE single TO other, inno TO single, parts TO moved"),
     FAILING,
     FAILED_SELECT,
+    TO_ITSELF,
+    UNCHECKED,
     DROPPED,
     AWAITED,
     LEFT,
@@ -108,6 +110,19 @@ const PARENT: Case = case(6, "ALTER TABLE parent ADD COLUMN b INT, ALGORITHM=COP
 /// server's log no backup. Fix: the copy notes its table.
 const RENAMED: Case =
     case(6, "ALTER TABLE parent ADD COLUMN b INT, RENAME TO elder, ALGORITHM=COPY");
+
+/// Bug: a copy with a key to its own table and RENAME left the old rows, with or without a kill.
+/// Cause: its key referred to the old name, and that drop was refused. Fix: the key goes with it.
+const TO_ITSELF: Case =
+    case(4, "ALTER TABLE single ADD FOREIGN KEY (a) REFERENCES single (id), RENAME TO own");
+
+/// Bug: without foreign_key_checks a kill decided whether children followed a copy with RENAME.
+/// Cause: they followed where the old table was gone by then. Fix: they follow always.
+const UNCHECKED: Case = case(
+    4,
+    "SET STATEMENT foreign_key_checks=0 FOR ALTER TABLE parent ADD COLUMN b INT, RENAME TO elder, \
+     ALGORITHM=COPY",
+);
 
 /// Bug: a kill behind the drop of a copied table gave the new one the keys of the old one. Cause:
 /// the keys of the old one were there under its hidden name, and the start took its rename for one

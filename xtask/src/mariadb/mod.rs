@@ -18,6 +18,7 @@ mod orders;
 mod orphans;
 mod owed;
 mod random;
+mod renamed;
 mod replay;
 mod scripts;
 mod server;

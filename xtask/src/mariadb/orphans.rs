@@ -1,6 +1,8 @@
 //! Rows of a parent that change while another connection moves, makes or drops foreign keys: no row
 //! stays without its parent. `between` runs these cases.
 
+use std::fs;
+
 use anyhow::{Context, Result, bail};
 
 use super::between::{Holds, quiet};
@@ -22,7 +24,8 @@ pub(super) fn run(server: &Server, holds: &Holds) -> Result<()> {
     a_key_comes_late(server)?;
     a_parent_is_altered(server, holds)?;
     a_new_key_has_its_turn(server)?;
-    keys_go_with_a_second_drop(server, holds)
+    keys_go_with_a_second_drop(server, holds)?;
+    keys_of_a_drop_bind_nobody(server, holds)
 }
 
 /// A session that has said a statement, which waits: it is so often that others wait then.
@@ -205,4 +208,28 @@ fn keys_go_with_a_second_drop(server: &Server, holds: &Holds) -> Result<()> {
     // The server has its definition, or not.
     server.sql("DROP TABLE IF EXISTS down", "test")?;
     server.sql("DROP TABLE up", "test").context("a parent without children").map(drop)
+}
+
+/// Bug: a table got the foreign keys of one whose name it got, and took no row. Cause: a drop could
+/// not forget them, and a RENAME added to what the name had. Fix: it removes that first.
+fn keys_of_a_drop_bind_nobody(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE up (id INT PRIMARY KEY) ENGINE=Terrace; \
+         CREATE TABLE down (a INT, FOREIGN KEY (a) REFERENCES up (id)) ENGINE=Terrace; \
+         CREATE TABLE other (b INT) ENGINE=Terrace; FLUSH TABLES",
+        "test",
+    )?;
+    holds.next("refuse-keys")?;
+    if server.sql("DROP TABLE down", "test").is_ok() {
+        bail!("a table is dropped whose keys could not be forgotten");
+    }
+    // The server has its definition, or not.
+    let file = server.data().join("test/down.frm");
+    if file.exists() {
+        fs::remove_file(&file).context("removing a definition")?;
+    }
+    server
+        .sql("FLUSH TABLES; RENAME TABLE other TO down; INSERT INTO down VALUES (7)", "test")
+        .context("a table with the name of one that had keys")?;
+    server.sql("DROP TABLE up, down", "test").map(drop)
 }
