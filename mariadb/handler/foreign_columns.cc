@@ -1,4 +1,10 @@
 #include "foreign_columns.h"
+#include "attributes.h"
+
+bool can_have_keys(const TABLE *table)
+{
+  return !has_ttl(table->s->option_struct) && !table->versioned();
+}
 
 Columns columns_of(const TABLE *table, const std::vector<Bytes> &names)
 {

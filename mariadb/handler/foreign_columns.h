@@ -12,6 +12,8 @@
 
 typedef std::vector<Field *> Columns;
 
+/* Whether a table can be a child or a parent: its rows do not expire, and have no versions. */
+bool can_have_keys(const TABLE *table);
 /* The columns of a table by their names; empty where one is not there. */
 Columns columns_of(const TABLE *table, const std::vector<Bytes> &names);
 /* An index whose first parts are the whole columns, in their order; MAX_KEY for none. */

@@ -43,11 +43,15 @@ static int refuse(THD *thd, const Reference &key, const char *reason)
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
-static bool is_dropped(THD *thd, const Bytes &name)
+/*
+  The server has removed from the lists of a statement what it does not do: what is there, or is not,
+  with IF EXISTS and IF NOT EXISTS. The statement itself has that still.
+*/
+static bool is_dropped(Alter_info *said, const Bytes &name)
 {
-  List_iterator<Alter_drop> drops(thd->lex->alter_info.drop_list);
+  List_iterator<Alter_drop> drops(said->drop_list);
   while (const Alter_drop *drop = drops++)
-    if ((drop->type == Alter_drop::FOREIGN_KEY || drop->type == Alter_drop::CHECK_CONSTRAINT) &&
+    if (drop->type == Alter_drop::FOREIGN_KEY &&
         !my_strcasecmp(system_charset_info, drop->name, name.c_str()))
       return true;
   return false;
@@ -71,7 +75,7 @@ static enum_fk_option action_of(enum_fk_option said)
   return said == FK_OPTION_UNDEF || said == FK_OPTION_SET_DEFAULT ? FK_OPTION_RESTRICT : said;
 }
 
-/* A name that no key of the table has. */
+/* A name that no key has. That of a table may stay with a key that is not its own any more. */
 static Bytes made_name(const Bytes &table, const std::vector<Reference> &keys)
 {
   const Bytes made = Sql_name(table).table + "_ibfk_";
@@ -79,35 +83,40 @@ static Bytes made_name(const Bytes &table, const std::vector<Reference> &keys)
   for (const Reference &key : keys)
     if (key.name.compare(0, made.size(), made) == 0)
       last = std::max(last, strtoul(key.name.c_str() + made.size(), nullptr, 10));
-  return made + std::to_string(last + 1);
+  Bytes name;
+  do
+    name = made + std::to_string(++last);
+  while (is_name_taken(name, table));
+  return name;
 }
 
 /* Adds what the statement says to the keys of a table. */
-static int add_wanted(THD *thd, const Bytes &child, const Bytes &table,
+static int add_wanted(THD *thd, Alter_info *said, const Bytes &child, const Bytes &table,
                       std::vector<Reference> *keys)
 {
-  List_iterator<Key> of_statement(thd->lex->alter_info.key_list);
+  List_iterator<Key> of_statement(said->key_list);
   while (Key *key = of_statement++)
   {
     if (key->type != Key::FOREIGN_KEY || key->old)
       continue;
-    const ::Foreign_key *said = static_cast<::Foreign_key *>(key);
+    const ::Foreign_key *foreign = static_cast<::Foreign_key *>(key);
     Reference wanted;
     bool has_prefix = false;
     wanted.child = child;
-    wanted.columns = names_of(said->columns, &has_prefix);
-    wanted.parent_columns = names_of(said->ref_columns, &has_prefix);
+    wanted.columns = names_of(foreign->columns, &has_prefix);
+    wanted.parent_columns = names_of(foreign->ref_columns, &has_prefix);
     if (wanted.parent_columns.empty())
       wanted.parent_columns = wanted.columns;
-    Bytes database = said->ref_db.str ? said->ref_db.str : Sql_name(table).database;
-    Bytes parent = said->ref_table.str;
+    Bytes database = foreign->ref_db.str ? foreign->ref_db.str : Sql_name(table).database;
+    Bytes parent = foreign->ref_table.str;
     if (lower_case_table_names)
       for (Bytes *name : {&database, &parent})
         my_casedn_str(system_charset_info, &(*name)[0]);
     wanted.parent = library_name(database, parent);
-    wanted.on_delete = action_of(said->delete_opt);
-    wanted.on_update = action_of(said->update_opt);
-    const LEX_CSTRING &name = said->constraint_name.str ? said->constraint_name : said->name;
+    wanted.on_delete = action_of(foreign->delete_opt);
+    wanted.on_update = action_of(foreign->update_opt);
+    const LEX_CSTRING &name =
+      foreign->constraint_name.str ? foreign->constraint_name : foreign->name;
     wanted.name = name.str ? Bytes(name.str, name.length) : made_name(table, *keys);
     if (has_prefix)
       return refuse(thd, wanted, "a prefix of a column is no key");
@@ -134,12 +143,15 @@ static int check_names(THD *thd, const Bytes &table, const std::vector<Reference
   return 0;
 }
 
+static const char GO_BY_TIME[] =
+  "rows that expire, and those with system versions, have no foreign key";
+
 /* What is so of a child alone. */
 static int check_child(THD *thd, const Reference &key, const TABLE *child)
 {
   const Columns own = columns_of(child, key.columns);
-  if (has_ttl(child->s->option_struct) || child->versioned())
-    return refuse(thd, key, "rows that expire, and those with system versions, have no foreign key");
+  if (!can_have_keys(child))
+    return refuse(thd, key, GO_BY_TIME);
   if (index_of(child, own) == MAX_KEY)
     return refuse(thd, key, "no index of the table begins with the columns");
   for (const Field *column : own)
@@ -159,8 +171,8 @@ static int check_pair(THD *thd, const Reference &key, const TABLE *child, const 
 {
   const Columns own = columns_of(child, key.columns);
   const Columns theirs = columns_of(parent, key.parent_columns);
-  if (has_ttl(parent->s->option_struct) || parent->versioned())
-    return refuse(thd, key, "rows that expire, and those with system versions, have no foreign key");
+  if (!can_have_keys(parent))
+    return refuse(thd, key, GO_BY_TIME);
   if (index_of(parent, theirs) == MAX_KEY)
     return refuse(thd, key, "no index of the parent begins with its columns");
   if (!can_compare(own, theirs))
@@ -180,24 +192,25 @@ int ha_terrace::wanted_references(const Bytes &name, TABLE *form, const HA_CREAT
   const bool is_copy = is_hidden(name);
   const Bytes table_name = is_copy ? altered_table(thd) : name;
   const bool says = is_copy ? !table_name.empty() : thd_sql_command(thd) == SQLCOM_CREATE_TABLE;
+  // Without it nothing is said.
+  Alter_info nothing;
+  Alter_info *said = info->alter_info ? info->alter_info : &nothing;
   if (is_temporary(name) || info->tmp_table())
   {
-    if (thd_sql_command(thd) == SQLCOM_CREATE_TABLE && !add_wanted(thd, name, name, keys) &&
-        !keys->empty())
-      return refuse(thd, keys->front(), "temporary tables have no foreign keys");
-    keys->clear();
-    return 0;
+    if (int error = add_wanted(thd, said, name, name, keys))
+      return error;
+    return keys->empty() ? 0 : refuse(thd, keys->front(), "temporary tables have no foreign keys");
   }
   if (!says || form->part_info)
     return 0;
   if (is_copy)
     for (const Reference_ref &key : references_of(table_name))
-      if (!is_dropped(thd, key->name))
+      if (!is_dropped(said, key->name))
       {
         keys->push_back(*key);
         keys->back().child = name;
       }
-  if (int error = add_wanted(thd, name, table_name, keys))
+  if (int error = add_wanted(thd, said, name, table_name, keys))
     return error;
   return check_names(thd, table_name, *keys);
 }
@@ -235,6 +248,10 @@ int ha_terrace::check_references(const Bytes &name, TABLE *form,
   for (const Reference &key : keys)
     if (int error = check_child(thd, key, form))
       return error;
+  // Also without checks: its rows would go, or stay, unseen by its children.
+  for (const Reference_ref &key : references_to(table_name))
+    if (key->child != table_name && !can_have_keys(form))
+      return refuse(thd, *key, GO_BY_TIME);
   const References before = is_hidden(name) ? references_of(table_name) : References();
   if (int error = lock_parents(thd, table_name, before, keys))
     return error;

@@ -159,7 +159,7 @@ int ha_terrace::find_parent(const Reference &key, const uchar *record, const Col
     return error ? error : fail_of(trx(), key, missing);
   const Columns of_parent = columns_of(parent.table(), key.parent_columns);
   const uint index = index_of(parent.table(), of_parent);
-  if (index == MAX_KEY || !can_compare(own, of_parent) ||
+  if (index == MAX_KEY || !can_have_keys(parent.table()) || !can_compare(own, of_parent) ||
       !copy_columns(table, record, own, of_parent))
     return fail_of(trx(), key, missing);
   const Key_codec &of_index = parent.file()->codec(index);
