@@ -12,6 +12,9 @@
 #include "tuning.h"
 #include "waits.h"
 
+#include <fstream>
+#include <string>
+
 handlerton *terrace_hton;
 terrace_database *terrace_db;
 
@@ -23,7 +26,8 @@ static const char *const FORMER_DIRS[] = {"#terrace", "terrace-data"};
 void ignore_db_dirs_append(const char *dirname);
 
 static char *data_dir, *pm_path, *mode, *memory_index, *cache_size, *memory, *level1_size,
-  *compression, *direct_io, *object_store, *object_cache;
+  *compression, *direct_io, *object_store, *object_cache, *monitor_address, *monitor_token_file;
+static terrace_monitor *monitor;
 
 #define TERRACE_OPTION(name, text) \
   static MYSQL_SYSVAR_STR(name, name, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG, text, nullptr, \
@@ -51,6 +55,9 @@ TERRACE_OPTION(compression, "none, lz4 or zstd; or two of them, for level 1 and 
 TERRACE_OPTION(direct_io, "on, off, or none for the default");
 TERRACE_OPTION(object_store, "The URL of the object store for tables with TERRACE_TIER=OBJECT");
 TERRACE_OPTION(object_cache, "The size of what is kept here of objects");
+TERRACE_OPTION(monitor_address, "Where the page of the database is served, such as 127.0.0.1:8080");
+TERRACE_OPTION(monitor_token_file, "A file with the token that the page asks for, which an address "
+                                   "of other machines needs");
 TERRACE_TUNING(threads, tuned_threads, "How many threads the background has");
 TERRACE_TUNING(bytes_per_second, tuned_bytes_per_second,
                "How many bytes a second compactions may write; 0 for no bound");
@@ -89,6 +96,8 @@ static struct st_mysql_sys_var *variables[] = {
   MYSQL_SYSVAR(direct_io),
   MYSQL_SYSVAR(object_store),
   MYSQL_SYSVAR(object_cache),
+  MYSQL_SYSVAR(monitor_address),
+  MYSQL_SYSVAR(monitor_token_file),
   MYSQL_SYSVAR(threads),
   MYSQL_SYSVAR(bytes_per_second),
   MYSQL_SYSVAR(backup),
@@ -225,13 +234,45 @@ static int start(void *place)
     return 1;
   Open_table::find_keeper();
   prepare_recovery(terrace_hton);
+  serve_page();
   return 0;
+}
+
+/* The first word of a file. */
+static bool read_token(const char *path, std::string *token)
+{
+  std::ifstream file(path);
+  return bool(file >> *token);
+}
+
+/* Serves the page, if a variable asks for it. A server starts without it too. */
+static void serve_page()
+{
+  if (!monitor_address || !*monitor_address)
+    return;
+  std::string token;
+  const bool has_token = monitor_token_file && *monitor_token_file;
+  if (has_token && !read_token(monitor_token_file, &token))
+  {
+    sql_print_error("Terrace: no page is served: %s has no token", monitor_token_file);
+    return;
+  }
+  Failure failure;
+  monitor = terrace_monitor_serve(terrace_db, monitor_address, has_token ? token.c_str() : nullptr,
+                                  failure.out());
+  if (!monitor)
+    sql_print_error("Terrace: %s", failure.message());
+  else
+    sql_print_information("Terrace: the page of the database is at %s, port %u", monitor_address,
+                          uint(terrace_monitor_port(monitor)));
 }
 
 static int stop(void *)
 {
   if (!terrace_db)
     return 0;
+  terrace_monitor_free(monitor);
+  monitor = nullptr;
   give_drop_back();
   Failure failure;
   if (terrace_close(terrace_db, failure.out()) != TERRACE_OK)

@@ -340,6 +340,11 @@ typedef struct terrace_merged terrace_merged;
 typedef struct terrace_metrics terrace_metrics;
 
 /**
+ * A page that is served. Any thread may use it.
+ */
+typedef struct terrace_monitor terrace_monitor;
+
+/**
  * How to open a database. Not for several threads at once; any number of openings may use it, one
  * after the other.
  */
@@ -2723,6 +2728,31 @@ enum terrace_status terrace_report_damage(const struct terrace_report *report,
  * Frees a report. NULL is no error.
  */
 void terrace_report_free(struct terrace_report *report);
+
+/**
+ * Serves a page at an address such as 127.0.0.1:8080, with a thread of its own; port 0 takes a
+ * free one. It shows what lies where, what moves, and what writers wait for. token may be NULL:
+ * then every user of this machine may look, and the address has to be a loopback one. With a token
+ * of 16 to 128 letters, digits and -._~ the address may be any. The page does not keep the
+ * database open. NULL after an error. It ends with terrace_monitor_free.
+ *
+ * Errors: TERRACE_INVALID when the address cannot be had, for a token that is not so, and where
+ * the library was built without the feature monitor.
+ */
+struct terrace_monitor *terrace_monitor_serve(const struct terrace_database *database,
+                                              const char *address,
+                                              const char *token,
+                                              struct terrace_error **error);
+
+/**
+ * The port of a page; 0 for NULL.
+ */
+uint16_t terrace_monitor_port(const struct terrace_monitor *monitor);
+
+/**
+ * Ends a page and its connections at once. NULL is no error.
+ */
+void terrace_monitor_free(struct terrace_monitor *monitor);
 
 /**
  * Adds a backup to the set in a directory, which is made if it is missing, while writers go on.

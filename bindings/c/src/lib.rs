@@ -52,6 +52,8 @@ pub mod statistics;
 
 pub mod report;
 
+pub mod monitor;
+
 pub mod backup;
 
 pub mod dump;

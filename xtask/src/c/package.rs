@@ -25,7 +25,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) fn run(root: &Path, folder: &Path) -> Result<bool> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(["build", "--release", "--package", "terrace-c"]);
-    command.args(["--features", "object"]);
+    command.args(["--features", "object,monitor"]);
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
     if !output.status.success() {

@@ -80,7 +80,7 @@ impl Setting {
     /// events give to `tracing` too, so the engine is built once for all.
     pub(crate) fn features(&self) -> &'static [&'static str] {
         match self.is_full() {
-            true => &["--features", "terrace-cli/object,terrace/tracing"],
+            true => &["--features", "terrace-cli/object,terrace-c/monitor,terrace/tracing"],
             false => &[],
         }
     }

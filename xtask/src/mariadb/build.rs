@@ -125,7 +125,8 @@ fn build(
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut library = Command::new(cargo);
-    passes(library.current_dir(root).args(["build", "--release", "--package", "terrace-c"]))?;
+    library.current_dir(root).args(["build", "--release", "--package", "terrace-c"]);
+    passes(library.args(["--features", "monitor"]))?;
     let probes = found.source.join("include/probes_mysql_nodtrace.h.in");
     fs::copy(&probes, generated.join("probes_mysql_nodtrace.h"))
         .with_context(|| format!("copying {}", probes.display()))?;

@@ -26,6 +26,8 @@ mod sessions;
 mod suites;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -208,11 +210,31 @@ fn more(root: &Path, plugin: &Path, long: bool) -> Result<()> {
 
 /// Scripts, sessions and online ALTER.
 fn on_one_server(root: &Path, plugin: &Path, long: bool) -> Result<()> {
-    let server = Server::start(root, plugin, &Start::fresh("test"))?;
+    let start = Start::fresh("test").with(&["--terrace-monitor-address=127.0.0.1:0"]);
+    let server = Server::start(root, plugin, &start)?;
+    serves_its_page(&server)?;
     scripts::run(root, &server)?;
     sessions::run(root, &server)?;
     online::run(&server, if long { ONLINE_LONG } else { ONLINE })?;
     server.stop()
+}
+
+/// The page of the database is served where the error log says.
+fn serves_its_page(server: &Server) -> Result<()> {
+    let log = fs::read_to_string(server.log()).context("reading the error log")?;
+    let port = log.lines().find_map(|line| line.split_once("127.0.0.1:0, port "));
+    let (_, port) = port.context("the error log names no page")?;
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).context("the page")?;
+    let request =
+        format!("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if !answer.contains("terrace_commit_groups_total ") {
+        bail!("the page answers {answer}");
+    }
+    println!("the page of the database is served");
+    Ok(())
 }
 
 /// Starts a server, and a client on the terminal. The server ends with the client.

@@ -372,6 +372,22 @@ static void region_elsewhere(void) {
     terrace_error_free(error);
 }
 
+/* The library may be built without the page, and says so. */
+static void page(const terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_monitor *monitor = terrace_monitor_serve(database, "127.0.0.1:0", NULL, &error);
+    if (monitor)
+        CHECK(terrace_monitor_port(monitor) > 0);
+    else
+        CHECK(strstr(terrace_error_message(error), "the feature monitor") != NULL);
+    terrace_monitor_free(monitor);
+    NO_HANDLE(TERRACE_INVALID, terrace_monitor_serve(database, "nowhere", NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_monitor_serve(database, "127.0.0.1:0", "short", &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_monitor_serve(NULL, "127.0.0.1:0", NULL, &error));
+    CHECK(terrace_monitor_port(NULL) == 0);
+    terrace_error_free(error);
+}
+
 int main(int count, char **arguments) {
     begin_test(count, arguments);
     terrace_error *error = NULL;
@@ -381,6 +397,7 @@ int main(int count, char **arguments) {
     put(table, "k", "v");
     statistics(database);
     tuning(database);
+    page(database);
     bulk_loads(database, table);
     is_sound(terrace_database_verify(database, &error), terrace_error_message(error));
     backups(database);
