@@ -201,6 +201,35 @@ static void hide_from_databases()
 
 static const char *no_extensions[] = {nullptr};
 
+/* The first word of a file. */
+static bool read_token(const char *path, std::string *token)
+{
+  std::ifstream file(path);
+  return bool(file >> *token);
+}
+
+/* Serves the page, if a variable asks for it. A server starts without it too. */
+static void serve_page()
+{
+  if (!monitor_address || !*monitor_address)
+    return;
+  std::string token;
+  const bool has_token = monitor_token_file && *monitor_token_file;
+  if (has_token && !read_token(monitor_token_file, &token))
+  {
+    sql_print_error("Terrace: no page is served: %s has no token", monitor_token_file);
+    return;
+  }
+  Failure failure;
+  monitor = terrace_monitor_serve(terrace_db, monitor_address, has_token ? token.c_str() : nullptr,
+                                  failure.out());
+  if (!monitor)
+    sql_print_error("Terrace: %s", failure.message());
+  else
+    sql_print_information("Terrace: the page of the database is at %s, port %u", monitor_address,
+                          uint(terrace_monitor_port(monitor)));
+}
+
 static int start(void *place)
 {
   terrace_hton = static_cast<handlerton *>(place);
@@ -236,35 +265,6 @@ static int start(void *place)
   prepare_recovery(terrace_hton);
   serve_page();
   return 0;
-}
-
-/* The first word of a file. */
-static bool read_token(const char *path, std::string *token)
-{
-  std::ifstream file(path);
-  return bool(file >> *token);
-}
-
-/* Serves the page, if a variable asks for it. A server starts without it too. */
-static void serve_page()
-{
-  if (!monitor_address || !*monitor_address)
-    return;
-  std::string token;
-  const bool has_token = monitor_token_file && *monitor_token_file;
-  if (has_token && !read_token(monitor_token_file, &token))
-  {
-    sql_print_error("Terrace: no page is served: %s has no token", monitor_token_file);
-    return;
-  }
-  Failure failure;
-  monitor = terrace_monitor_serve(terrace_db, monitor_address, has_token ? token.c_str() : nullptr,
-                                  failure.out());
-  if (!monitor)
-    sql_print_error("Terrace: %s", failure.message());
-  else
-    sql_print_information("Terrace: the page of the database is at %s, port %u", monitor_address,
-                          uint(terrace_monitor_port(monitor)));
 }
 
 static int stop(void *)

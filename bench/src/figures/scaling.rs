@@ -1,12 +1,17 @@
 //! `scaling`: what an operation costs beside `n` of something, and beside ten times as many. A cost
 //! that grows with them shows as a ratio near 10; one that does not, near 1.
 
+#[cfg(feature = "watch")]
+use std::io::{BufRead, BufReader, Read, Write};
+#[cfg(feature = "watch")]
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use parking_lot::{Condvar, Mutex};
 use terrace::{Database, Durability, Isolation, Options, Table, TxnOptions, WriteBatch};
 
 use crate::Settings;
@@ -58,62 +63,145 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
             report.add(name, "terrace", "ratio", costs[1] / costs[0], "");
         }
     }
-    beside_readers(settings, report)
+    let readers = ("readers of other openings: a put", "beside ten");
+    beside(settings, report, readers, |_, path, end| {
+        std::thread::scope(|scope| {
+            let spawn = |_| scope.spawn(|| read_beside(path, end));
+            let readers: Vec<_> = (0..10).map(spawn).collect();
+            let join = |reader: ScopedJoinHandle<'_, Result<()>>| {
+                reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))?
+            };
+            readers.into_iter().try_for_each(join)
+        })
+    })?;
+    #[cfg(feature = "watch")]
+    beside(settings, report, ("browsers of the page: a put", "beside fifty"), |db, _, end| {
+        browse(db, end)
+    })?;
+    Ok(())
 }
 
-/// How many puts a second a writer makes alone, and beside ten readers. Each reader refreshes once
-/// a second, and gets ten rows. The two cases take turns, so that neither has the smaller database.
-fn beside_readers(settings: &Settings, report: &mut Report) -> Result<()> {
-    let name = "readers of other openings: a put";
+/// What goes on beside a writer, until it is told to end.
+type Others = fn(&Database, &Path, &End) -> Result<()>;
+
+/// Whether what goes on beside a writer is to end.
+#[derive(Default)]
+struct End {
+    has_come: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl End {
+    fn tell(&self) {
+        *self.has_come.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a second, or for the end; whether that has come.
+    fn has_come_in_a_second(&self) -> bool {
+        let mut has_come = self.has_come.lock();
+        let wait = |has_come: &mut bool| !*has_come;
+        self.changed.wait_while_for(&mut has_come, wait, Duration::from_secs(1));
+        *has_come
+    }
+}
+
+/// How many puts a second a writer makes alone, and beside others. The two cases take turns, so that
+/// neither has the smaller database.
+fn beside(
+    settings: &Settings,
+    report: &mut Report,
+    (name, beside): (&str, &str),
+    others: Others,
+) -> Result<()> {
     if !settings.wants(name, "terrace") {
         return Ok(());
     }
     let dir = tempfile::tempdir_in(&settings.dir)?;
     let path = dir.path().join("db");
-    let (_db, table) = open(&path)?;
+    let (db, table) = open(&path)?;
     puts(&table)?;
     let turn = Duration::from_secs(settings.pick(2, 5, 20));
     for _ in 0..settings.rounds_within(1) {
         let mut rates = [0.0; 2];
         for _ in 0..3 {
-            for (rate, readers) in rates.iter_mut().zip([0, 10]) {
-                *rate += puts_beside(readers, (&path, &table), turn)? / 3.0;
-            }
+            rates[0] += puts_beside(&table, turn, |_| Ok(()))? / 3.0;
+            rates[1] += puts_beside(&table, turn, |end| others(&db, &path, end))? / 3.0;
         }
         report.add(name, "terrace", "alone", rates[0], "puts/s");
-        report.add(name, "terrace", "beside ten", rates[1], "puts/s");
+        report.add(name, "terrace", beside, rates[1], "puts/s");
         report.add(name, "terrace", "ratio", rates[1] / rates[0], "");
     }
     Ok(())
 }
 
-fn puts_beside(readers: usize, (path, table): (&Path, &Table), turn: Duration) -> Result<f64> {
-    let ends = AtomicBool::new(false);
-    let read = || -> terrace::Result<()> {
-        let mut db = Options::new().open_read_only(path)?;
-        while !ends.load(Ordering::Relaxed) {
-            db = db.refresh()?;
-            let table = db.existing_table("t")?;
-            (0..10).try_for_each(|n| table.get(key(mixed(n))).map(drop))?;
-            std::thread::park_timeout(Duration::from_secs(1));
-        }
-        Ok(())
-    };
+fn puts_beside(
+    table: &Table,
+    turn: Duration,
+    others: impl FnOnce(&End) -> Result<()> + Send,
+) -> Result<f64> {
+    let end = End::default();
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..readers).map(|_| scope.spawn(read)).collect();
+        let others = scope.spawn(|| others(&end));
         let (began, mut done, mut written) = (Instant::now(), 0.0, Ok(0.0));
         while written.is_ok() && began.elapsed() < turn {
             written = puts(table);
             done += 20_000.0;
         }
         let rate = done / began.elapsed().as_secs_f64();
-        ends.store(true, Ordering::Relaxed);
-        for reader in readers {
-            reader.thread().unpark();
-            reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
-        }
+        end.tell();
+        others.join().map_err(|_| anyhow::anyhow!("what goes on beside the writer panicked"))??;
         written.map(|_| rate)
     })
+}
+
+/// A reader refreshes once a second, and gets ten rows.
+fn read_beside(path: &Path, end: &End) -> Result<()> {
+    let mut db = Options::new().open_read_only(path)?;
+    loop {
+        db = db.refresh()?;
+        let table = db.existing_table("t")?;
+        (0..10).try_for_each(|n| table.get(key(mixed(n))).map(drop))?;
+        if end.has_come_in_a_second() {
+            return Ok(());
+        }
+    }
+}
+
+/// Fifty connections to the page, each of which asks for it, and for the charts, once a second.
+#[cfg(feature = "watch")]
+fn browse(db: &Database, end: &End) -> Result<()> {
+    let monitor = terrace_monitor::serve(db, "127.0.0.1:0")?;
+    let address = monitor.address();
+    let connect = |_| TcpStream::connect(address).map(BufReader::new);
+    let mut browsers = (0..50).map(connect).collect::<std::io::Result<Vec<_>>>()?;
+    loop {
+        for browser in &mut browsers {
+            get(browser, &format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n"))?;
+            get(browser, &format!("GET /history.json HTTP/1.1\r\nHost: {address}\r\n\r\n"))?;
+        }
+        if end.has_come_in_a_second() {
+            return Ok(());
+        }
+    }
+}
+
+/// Asks, and reads the answer.
+#[cfg(feature = "watch")]
+fn get(browser: &mut BufReader<TcpStream>, request: &str) -> Result<()> {
+    browser.get_mut().write_all(request.as_bytes())?;
+    let (mut len, mut line) = (0, String::new());
+    while line != "\r\n" {
+        line.clear();
+        anyhow::ensure!(browser.read_line(&mut line)? > 0, "the page ended a connection");
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            len = value.trim().parse()?;
+        }
+    }
+    browser.read_exact(&mut vec![0; len])?;
+    Ok(())
 }
 
 fn open(path: &Path) -> Result<(Database, Table)> {
