@@ -374,6 +374,36 @@ int ha_terrace::fail_of_duplicate(TABLE *altered, uint index, const Bytes &of_ro
   return HA_ERR_FOUND_DUPP_KEY;
 }
 
+struct Finished_load
+{
+  terrace_bulk_load *load;
+  Failure failure;
+  terrace_status status;
+};
+
+static void try_to_finish(void *context)
+{
+  Finished_load *of = static_cast<Finished_load *>(context);
+  of->status = terrace_bulk_load_finish(of->load, of->failure.out());
+}
+
+/* Waits as long as a statement does for transactions that have all of the table locked. */
+static int finish_load(THD *thd, terrace_bulk_load *load)
+{
+  const ulonglong since = microsecond_interval_timer();
+  for (;;)
+  {
+    Finished_load of = {load, {}, TERRACE_OK};
+    if (terrace_with_deadline(100, try_to_finish, &of, of.failure.out()) == TERRACE_OK &&
+        of.status == TERRACE_OK)
+      return 0;
+    if (of.failure.status() != TERRACE_TIMEOUT)
+      return of.failure.handler_error(thd);
+    if (int error = fail_of_wait(thd, since, session_lock_wait_seconds(thd)))
+      return error;
+  }
+}
+
 /* Sorts entries and loads them. */
 int ha_terrace::load_entries(TABLE *altered, uint index, std::vector<Entry> *entries)
 {
@@ -395,31 +425,18 @@ int ha_terrace::load_entries(TABLE *altered, uint index, std::vector<Entry> *ent
     if (found != TERRACE_NOT_FOUND)
       return failure.handler_error(thd);
   }
-  const ulonglong since = microsecond_interval_timer();
-  for (;;)
+  terrace_bulk_load *load = terrace_table_bulk_load(open_table->table, false, failure.out());
+  terrace_status status = load ? TERRACE_OK : failure.status();
+  for (size_t i = 0; i < entries->size() && status == TERRACE_OK; i++)
   {
-    terrace_bulk_load *load = terrace_table_bulk_load(open_table->table, false, failure.out());
-    terrace_status status = load ? TERRACE_OK : failure.status();
-    for (size_t i = 0; i < entries->size() && status == TERRACE_OK; i++)
-    {
-      const Entry &entry = (*entries)[i];
-      status = terrace_bulk_load_put(load, entry.first.data(), entry.first.size(),
-                                     entry.second.data(), entry.second.size(), failure.out());
-    }
-    if (status == TERRACE_OK)
-      status = terrace_bulk_load_finish(load, failure.out());
-    terrace_bulk_load_free(load);
-    // A reader may have all of the table locked.
-    int error = status == TERRACE_OK ? 0 : failure.handler_error(thd);
-    if (status == TERRACE_TIMEOUT)
-    {
-      error = fail_of_wait(thd, since, thd->variables.lock_wait_timeout);
-      if (!error)
-        continue;
-    }
-    entries->clear();
-    return error;
+    const Entry &entry = (*entries)[i];
+    status = terrace_bulk_load_put(load, entry.first.data(), entry.first.size(),
+                                   entry.second.data(), entry.second.size(), failure.out());
   }
+  int error = status == TERRACE_OK ? finish_load(thd, load) : failure.handler_error(thd);
+  terrace_bulk_load_free(load);
+  entries->clear();
+  return error;
 }
 
 /* Makes the entries of an index out of all rows. */

@@ -85,17 +85,22 @@ impl Sampler {
         if is_looked_at {
             sample = sample.with_maps(&self.reader);
         }
-        let picture = picture(&sample, last);
+        // What a rate is of has to last a while.
+        let earlier = last.filter(|last| at.duration_since(last.at) >= INTERVAL);
+        let picture = picture(&sample, earlier);
         if is_looked_at {
             // What was sampled for metrics alone has gaps, which the history has not.
             if !std::mem::replace(&mut self.has_history, true) {
                 let since = SystemTime::now().checked_sub(Duration::from_millis(OLDEST_MS));
                 let mut past = past::of(&self.reader.history(since.unwrap_or(UNIX_EPOCH)));
-                // The database's clock does not go back, and may be ahead of this one.
-                past.retain(|point| point.at_ms < at_ms);
-                if !past.is_empty() {
-                    self.points = past.into();
-                }
+                // What was looked at is here, a point a second. The database's clock does not go
+                // back, and may be ahead of this one.
+                let first = self.points.front().map_or(at_ms, |point| point.at_ms);
+                let last = self.points.back().map_or(0, |point| point.at_ms);
+                let is_new = |at: u64| at < at_ms && (at < first || at > last);
+                past.retain(|point| is_new(point.at_ms));
+                self.points.extend(past);
+                self.points.make_contiguous().sort_by_key(|point| point.at_ms);
             }
             self.points.push_back(picture.point);
             let is_over = |first: &mut Point| first.at_ms + OLDEST_MS < at_ms;

@@ -179,7 +179,7 @@ impl Database {
     /// Opens a database once more that is open read-only beside a writing process: the new handle
     /// shows what is committed by now. This one goes on showing what it showed. It keeps disk space
     /// that the writer has freed, until it and its tables are dropped. Of any other database it is
-    /// one more handle; so it is of one that no process has opened to write since.
+    /// one more handle.
     ///
     /// # Errors
     ///
@@ -209,8 +209,18 @@ impl Database {
         if !self.inner.is_beside {
             return Ok(self.clone());
         }
-        let again = open::open_again(&self.inner)?;
-        Ok(again.map_or_else(|| self.clone(), |inner| Database { inner }))
+        Ok(Database { inner: open::open_again(&self.inner)? })
+    }
+
+    /// Whether [`Database::refresh`] may show more than this handle does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::refresh`].
+    #[doc(hidden)]
+    pub fn has_writer_come(&self) -> Result<bool> {
+        self.inner.shared.check_open()?;
+        Ok(self.inner.is_beside && open::has_writer_come(&self.inner)?)
     }
 
     /// Compacts the keys of `table` in `range`, and waits until it is done: memory is drained, and

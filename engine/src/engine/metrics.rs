@@ -249,7 +249,11 @@ fn histograms(times: &Times) -> [Timed<'_>; 9] {
     [
         timed("terrace_read_get", "Look-ups of one key or several, one of 64", get),
         timed("terrace_read_range", "Chunks of ranges, one of 64", range),
-        timed("terrace_commit_wait", "Commits that were waited for, one of 64", commit),
+        timed(
+            "terrace_commit_wait",
+            "Commits and prepares that were waited for, one of 64",
+            commit,
+        ),
         timed(
             "terrace_commit_enqueue",
             "Commits up to their place in the order, one of 64",

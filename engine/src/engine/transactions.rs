@@ -201,8 +201,7 @@ impl Database {
     /// `Invalid` when there is none; otherwise as [`Database::write`]. Unless it is
     /// `UnknownOutcome`, it is still prepared.
     pub fn commit_prepared(&self, id: impl AsRef<[u8]>) -> Result<()> {
-        let commit = || self.enqueue_prepared(id, None, Durability::Durable)?.wait();
-        self.inner.shared.events.time(OperationKind::Commit, || None, commit)
+        self.enqueue_prepared(id, None, Durability::Durable)?.wait()
     }
 
     /// Commits the transaction that was prepared under this name as [`Database::enqueue`] commits a
@@ -230,9 +229,7 @@ impl Database {
     /// `UnknownOutcome` or `Fenced`, and it is rolled back here.
     pub fn roll_back_prepared(&self, id: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let durability = durability.at_least_durable();
-        let roll_back =
-            || self.resolve(id.as_ref(), Kind::RollBackPrepared, None, durability)?.wait();
-        self.inner.shared.events.time(OperationKind::Commit, || None, roll_back)
+        self.resolve(id.as_ref(), Kind::RollBackPrepared, None, durability)?.wait()
     }
 
     fn resolve(

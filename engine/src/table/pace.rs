@@ -126,8 +126,13 @@ impl Pace {
         let stall = state.stall.get_or_insert_with(none);
         stall.bytes += bytes;
         stall.is_fresh = true;
-        let is_full = [FULL, FOR_READER].contains(&stall.reason) && reason != FOR_READER;
-        if stall.reason != reason && !is_full {
+        // A want of space outlasts what slows writers down beside it.
+        let goes_on = match stall.reason {
+            FULL => reason != FOR_READER,
+            FOR_READER => ![FULL, FOR_READER].contains(&reason),
+            _ => false,
+        };
+        if stall.reason != reason && !goes_on {
             stall.reason = reason;
             let delay_ns_per_kib = delay;
             let begin = || StallBeginInfo { reason, delay_ns_per_kib, reader, ..<_>::default() };
@@ -140,11 +145,10 @@ impl Pace {
         let mut state = self.state.lock();
         state.reader = reader;
         let State { stall: Some(stall), .. } = &mut *state else { return };
-        let (before, reason) =
-            if reader.is_some() { (FULL, FOR_READER) } else { (FOR_READER, FULL) };
-        if stall.reason == before {
-            stall.reason = reason;
-            self.events.send(|| StallBeginInfo { reason, reader, ..<_>::default() });
+        if reader.is_some() && stall.reason == FULL {
+            stall.reason = FOR_READER;
+            let begin = || StallBeginInfo { reason: FOR_READER, reader, ..<_>::default() };
+            self.events.send(begin);
         }
     }
 

@@ -86,6 +86,7 @@ fn latencies(rates: &Rates<'_>) -> Section {
     const SAMPLE: f64 = 64.0;
     let kinds = [
         ("commits", "terrace_commit_wait", SAMPLE),
+        ("commits up to their place", "terrace_commit_enqueue", SAMPLE),
         ("look-ups", "terrace_read_get", SAMPLE),
         ("chunks of ranges", "terrace_read_range", SAMPLE),
         ("calls of transactions", "terrace_transaction_call", SAMPLE),

@@ -225,6 +225,7 @@ fn serves_its_page(server: &Server) -> Result<()> {
     let port = log.lines().find_map(|line| line.split_once("127.0.0.1:0, port "));
     let (_, port) = port.context("the error log names no page")?;
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).context("the page")?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let request =
         format!("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;

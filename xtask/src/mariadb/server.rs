@@ -83,6 +83,11 @@ impl Server {
         command.arg(format!("--datadir={}", folder.join("data").display()));
         command.arg(format!("--socket={}", socket_of(&folder).display()));
         command.arg(format!("--log-error={}", folder.join("error.log").display()));
+        // A server that starts removes temporary tables there, also those of another one.
+        let temporary = folder.join("tmp");
+        fs::create_dir_all(&temporary)
+            .with_context(|| format!("making {}", temporary.display()))?;
+        command.arg(format!("--tmpdir={}", temporary.display()));
         command.arg(format!("--pid-file={}", folder.join("pid").display()));
         command.arg(format!("--plugin-dir={}", plugin.display()));
         command.args(["--plugin-maturity=unknown", "--plugin-load-add=ha_terrace"]);

@@ -78,12 +78,14 @@ impl Opened {
     fn look(&mut self) -> terrace::Result<Look> {
         let (began, rest) = (Instant::now(), INTERVAL.max(REST * self.took));
         if self.refreshed.elapsed() >= rest {
-            let fresh = self.database.refresh();
+            let fresh = match self.database.has_writer_come() {
+                Ok(true) => self.database.refresh().map(Some),
+                Ok(false) => Ok(None),
+                Err(error) => Err(error),
+            };
             // A failure has its rest too: it reads as much, and keeps the writer waiting.
             (self.refreshed, self.took) = (Instant::now(), began.elapsed());
-            let fresh = fresh?;
-            // As long as no writer has come, it is another handle of the same opening.
-            if fresh.stats().open.beside_writer {
+            if let Some(fresh) = fresh? {
                 self.database = fresh;
                 // The new handle counts from 0.
                 self.sampler = Sampler::new(&self.database);

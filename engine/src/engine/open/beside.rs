@@ -34,25 +34,30 @@ pub(super) fn open(
 ) -> Result<Arc<Instance>> {
     let files = files_of(options);
     files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
-    open_in(&files, (path, options), busy, started)
+    open_in(&files, (path, options, true), busy, started)
 }
 
-/// Opens it once more for a reader beside a writer, in the directory that this has open. `None`
-/// where no writer has come since: it shows all that there is. Unlike a first opening it does not
-/// take the lock of the directory: a writer that begins would be refused.
-pub(crate) fn open_again(engine: &Engine) -> Result<Option<Arc<Instance>>> {
-    let (path, files) = (&*engine.path, engine.set.store().files());
-    if !engine.opened.beside_writer {
-        // A writer changes it before all else.
-        let now = media::peek(files, &media::path(path, &engine.options), &engine.options)?;
-        let read = engine.shared.committer.incarnation;
-        if now.is_some_and(|now| now.incarnations.current == read) {
-            return Ok(None);
-        }
+/// Whether a writer has come since an opening that came beside none. Until then it shows all that
+/// there is.
+pub(crate) fn has_writer_come(engine: &Engine) -> Result<bool> {
+    if engine.opened.beside_writer {
+        return Ok(true);
     }
+    let (path, files) = (&*engine.path, engine.set.store().files());
+    // A writer changes the incarnation before all else.
+    let now = media::peek(files, &media::path(path, &engine.options), &engine.options)?;
+    let read = (engine.set.database_id(), engine.shared.committer.incarnation);
+    Ok(now.is_none_or(|now| (now.database_id, now.incarnations.current) != read))
+}
+
+/// Opens it once more for a reader beside a writer, in the directory that this has open. Unlike a
+/// first opening it does not take the lock of the directory: a writer that begins would be refused.
+pub(crate) fn open_again(engine: &Engine) -> Result<Arc<Instance>> {
+    let (path, files) = (&*engine.path, engine.set.store().files());
+    let has_come = has_writer_come(engine)?;
     let message = format!("another process may have {} open; close it there first", path.display());
     let busy = Error::new(ErrorKind::Busy, message);
-    open_in(files, (path, &engine.options), &busy, time::now()).map(Some)
+    open_in(files, (path, &engine.options, has_come), &busy, time::now())
 }
 
 /// A registration in place of the lock of an opening beside no writer: from here on one may begin,
@@ -77,7 +82,7 @@ pub(super) fn in_place_of(lock: DirectoryLock, engine: &mut Engine) -> Directory
 
 fn open_in(
     files: &Arc<dyn Files>,
-    (path, options): (&Path, &Options),
+    (path, options, has_writer_come): (&Path, &Options, bool),
     busy: &Error,
     started: Instant,
 ) -> Result<Arc<Instance>> {
@@ -101,7 +106,10 @@ fn open_in(
         let (files, beside) = (Arc::clone(files), Some(&registration));
         let opened = Opening { files, path, options, read_only: true, beside }.run(started);
         let error = match opened {
-            Ok(engine) => return Instance::start(engine, DirectoryLock::other(registration)),
+            Ok(mut engine) => {
+                engine.opened.beside_writer = has_writer_come;
+                return Instance::start(engine, DirectoryLock::other(registration));
+            }
             Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
             Err(error) => error,
         };

@@ -62,7 +62,7 @@ use crate::sstable::BlockCache;
 use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup, WriteMemory};
 use crate::version::{JournalFloor, VersionSet};
 
-pub(crate) use beside::open_again;
+pub(crate) use beside::{has_writer_come, open_again};
 pub(crate) use create::{
     CLAIMS_FILE, Content, end_making, remove_part, remove_region_elsewhere, remove_unfinished,
 };
@@ -470,7 +470,7 @@ impl Opening<'_> {
             ctx,
             forest,
             index_note: None,
-            opened: OpenStats { beside_writer: self.beside.is_some(), ..<_>::default() },
+            opened: OpenStats::default(),
             is_beside: self.beside.is_some(),
             recovered: 0,
             shipper: OnceLock::new(),
