@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 use crate::base::options::{Mode, Options};
+use crate::base::progress::Meter;
 use crate::base::record::{Kind, LSN_MAX};
 use crate::engine::Database;
 use crate::memtable::{Index, encode_record, record_at, records_in, set_seq};
@@ -229,7 +230,9 @@ impl PersistentIndex {
         let (media, len) = Media::open(&files, path, false, EMULATED)?;
         let region = Arc::new(Region::new(media, path, len)?);
         let missing = || Error::invalid(format!("{} holds no index", path.display()));
-        let forest = Forest::open(&region, &arena.region, OWNER, 1)?.ok_or_else(missing)?;
+        let reads = (1, &Meter::silent());
+        let forest = Forest::open(&region, &arena.region, OWNER, reads)?.ok_or_else(missing)?;
+        forest.begin(OWNER.1)?;
         Ok(PersistentIndex { tree: forest.take(TABLE).ok_or_else(missing)?, forest })
     }
 

@@ -2,8 +2,8 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
 
-use crate::backup::{self, BackupInfo, BackupSet, VerifyReport};
-use crate::base::error::Result;
+use crate::backup::{self, BackupInfo, BackupSet};
+use crate::base::error::{Result, VerifyReport};
 use crate::base::options::Options;
 use crate::engine::{Database, OpenHow};
 use crate::per_core::{PerCore, ShardedTable};

@@ -204,10 +204,8 @@ mod txn;
 pub mod typed;
 mod version;
 
-pub use backup::{
-    BackupInfo, BackupSet, DumpEntry, DumpOptions, DumpReport, SalvageReport, VerifyReport,
-};
-pub use base::error::{Damage, Error, ErrorKind, Result, Unreadable};
+pub use backup::{BackupInfo, BackupSet, DumpEntry, DumpOptions, DumpReport, SalvageReport};
+pub use base::error::{Damage, Error, ErrorKind, Result, Unreadable, VerifyReport};
 pub use base::events;
 pub use base::limits;
 pub use base::operator::MergeOperator;
@@ -216,7 +214,7 @@ pub use base::options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode, Options,
     TableOptions, Tier,
 };
-pub use base::progress::Progress;
+pub use base::progress::{Progress, with_progress};
 pub use engine::{
     CacheStats, CommitStats, Database, DiskStats, ExtentInfo, HistorySample, JobKeys, LevelStats,
     LockStats, ObjectStats, ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats,

@@ -19,7 +19,7 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::Result;
+use crate::base::error::{Result, VerifyReport};
 use crate::base::options::Options;
 use crate::engine::catalog::{READER_POSITION, READER_POSITION_LEN, READER_TABLE};
 use crate::engine::open::files_of;
@@ -38,7 +38,6 @@ pub(crate) use restore::{fetch, object_damage};
 pub use salvage::SalvageReport;
 use set::Set;
 pub(crate) use take::{Destination, MICROS_A_SECOND, gather};
-pub use verify::VerifyReport;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use verify::broken_cache;
 pub(crate) use verify::open_database;

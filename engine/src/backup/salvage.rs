@@ -91,9 +91,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let (target, now) = (begin(to, options)?, options.clock_of_records().now());
     let (mut writer, mut records) = (Writer::new(&target, meter), Vec::new());
     if let Some(loaded) = &loaded {
-        let mut rows = report.named_rows(&loaded.region, set)?;
+        let mut rows = report.named_rows((&loaded.region, meter), set)?;
         if !journal_is_whole {
-            rows.extend(report.unnamed_rows(&loaded.region, &journal, &in_zones.zones)?);
+            rows.extend(report.unnamed_rows((&loaded.region, meter), &journal, &in_zones.zones)?);
         }
         records = report.region(&loaded.region, in_zones, rows);
     }

@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::BackupInfo;
 use super::known::{KnownExtents, ToCopy};
 use super::take::{Destination, gather};
-use super::{BackupInfo, VerifyReport};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, VerifyReport};
 use crate::base::options::{Failpoint, Options};
 use crate::base::progress::Meter;
 use crate::engine::open::{files_of, lock};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::error::{Damage, ErrorKind, Findings, Mismatch, Result, Unreadable};
+use crate::base::error::{Damage, ErrorKind, Findings, Mismatch, Result, VerifyReport};
 use crate::base::options::Options;
 use crate::base::progress::Meter;
 use crate::base::record::{Kind, LSN_MAX, Lsn, TableId};
@@ -29,25 +29,17 @@ use crate::storage::ExtentStore;
 use crate::table::TableCore;
 use crate::version::{FoundEdits, JournalFloor, Manifest, Version, VersionSet};
 
-/// What verification found. [`Database::verify`](crate::Database::verify) compares a persistent
-/// index ([`Index::Persistent`](crate::Index::Persistent)) with the records. [`Options::verify`]
-/// checks its checksums. A damaged index loses nothing: the next opening makes it anew out of the
-/// records.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct VerifyReport {
-    /// Structures that were checked.
-    pub checked: u64,
-    /// Every damage found: what was read, and is wrong. Damage can hide more behind it: what cannot
-    /// be reached is not checked.
-    pub damages: Vec<Damage>,
-    /// What could not be read: an I/O error, or an object of a store that does not answer. Nothing
-    /// is known of it, so mend the cause and verify again.
-    pub unreadable: Vec<Unreadable>,
-    /// The commit as of which it was verified, where another process may write meanwhile.
-    pub commit: Option<u64>,
-}
+/// The parts of a database, in the order in which they are verified.
+const JOURNAL: &str = "the fixed parts and the journal";
+const ZONES: &str = "the zones of the region";
+const INDEX: &str = "the persistent index";
+const EXTENTS: &str = "the extents";
+const ROWS: &str = "the row tables";
+
+/// The one of a set.
+const BACKUPS: &str = "all backups";
+
+const VERIFY: &str = "verify";
 
 pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
     let files = files_of(options);
@@ -60,16 +52,29 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
     };
     lock_region(&mut lock, &*files, (path, options), OpenHow::ReadOnly)?;
     let opening = Opening { files, path, options, read_only: true, beside: None };
-    let (mut report, meter) = (VerifyReport::default(), Meter::new(options, "verify"));
+    let meter = Meter::new(options, VERIFY);
+    VerifyReport::of([JOURNAL, ZONES, INDEX, EXTENTS, ROWS], |report| {
+        closed_database(&opening, parts.as_ref(), report, &meter)
+    })
+}
+
+/// Checks the closed database of `opening`, of which `parts` are missing.
+fn closed_database(
+    opening: &Opening<'_>,
+    parts: Option<&Parts>,
+    report: &mut VerifyReport,
+    meter: &Meter,
+) -> Result<()> {
+    let (path, options) = (opening.path, opening.options);
     meter.did(0)?;
-    report.damages.extend(parts.iter().map(Parts::damage));
+    report.damages.extend(parts.map(Parts::damage));
     let region = region_path(path, options);
     let loaded = report.keep(opening.load(), || fixed_parts(&region))?;
     let opened = match parts {
         Some(_) => None,
         None => {
             let place = || Mismatch::default().at("journal", "journal", path, 0);
-            report.keep(open_journal(&opening, loaded.as_ref()), place)?
+            report.keep(open_journal(opening, loaded.as_ref()), place)?
         }
     };
     if let Some(set) = &opened {
@@ -82,32 +87,39 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
             attached => attached?,
         }
     }
+    report.looked_at(JOURNAL);
     let of_pair =
         |set: &&VersionSet, loaded: &Loaded| set.database_id() == loaded.superblock.database_id;
     if let Some(loaded) = &loaded {
         let pair = opened.as_ref().filter(|set| of_pair(set, loaded));
-        let recovered = report.region(loaded, pair.map_or(0, VersionSet::durable), true, &meter)?;
+        let recovered = report.region(loaded, pair.map_or(0, VersionSet::durable), true, meter)?;
         if let (Some(recovered), Some(set)) = (recovered, pair) {
             report.damages.extend(lost_runs(&loaded.region, &recovered, set)?);
         }
+        report.looked_at(ZONES);
         let index = opening.index_file(&loaded.region);
         let place = || Mismatch::default().at("index", "pm", index.path(), 0);
-        if let Some((checked, damages)) = report.keep(index.verify(&loaded.superblock), place)? {
+        let verified = index.verify(&loaded.superblock, meter);
+        if let Some((checked, damages)) = report.keep(verified, place)? {
             report.checked += checked;
             report.damages.extend(damages);
         }
+        report.looked_at(INDEX);
     }
     if let Some(set) = opened {
-        report.look(|found| set.verify(found, &meter));
+        report.look(|found| set.verify(found, meter));
+        meter.did(0)?;
+        report.looked_at(EXTENTS);
         if let Some(loaded) = &loaded {
-            report.row_tables(&loaded.region, &set)?;
+            report.row_tables(&loaded.region, &set, meter)?;
         }
+        report.looked_at(ROWS);
         if loaded.is_some_and(|loaded| !of_pair(&&set, &loaded)) {
             let found = Mismatch::new("that of the journal", "another one");
             report.damages.push(found.at("database id", "pm", region, 16));
         }
     }
-    meter.end().map(|()| report)
+    meter.end()
 }
 
 /// Verifies a database that another process writes, as of a moment.
@@ -140,7 +152,11 @@ fn fixed_parts(region: &Path) -> Damage {
 pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     // A closing waits for the part under way.
     let _inside = engine.shared.enter_call()?;
-    let (mut report, meter) = (VerifyReport::default(), Meter::new(&engine.options, "verify"));
+    let meter = Meter::new(&engine.options, VERIFY);
+    VerifyReport::of([ROWS, ZONES, INDEX, EXTENTS], |report| look_through(engine, report, &meter))
+}
+
+fn look_through(engine: &Engine, report: &mut VerifyReport, meter: &Meter) -> Result<()> {
     meter.did(0)?;
     let opening = Opening {
         files: Arc::clone(engine.set.store().files()),
@@ -158,16 +174,38 @@ pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         report.checked += engine.opened.records_read;
         report.commit = Some(engine.shared.committer.visible());
     } else {
-        report.region_of(engine, &opening, &meter)?;
+        report.region_of(engine, &opening, meter)?;
     }
+    [ZONES, INDEX, ROWS].into_iter().for_each(|part| report.looked_at(part));
     report.cache(engine);
-    report.look(|found| engine.set.verify(found, &meter));
+    report.look(|found| engine.set.verify(found, meter));
     // The objects of a database that is being closed cannot be read, and not all was looked at.
     engine.shared.check_open()?;
-    meter.end().map(|()| report)
+    meter.did(0)?;
+    report.looked_at(EXTENTS);
+    meter.end()
 }
 
 impl VerifyReport {
+    /// That of a verification by `look`, of these parts.
+    fn of<const N: usize>(
+        parts: [&str; N],
+        look: impl FnOnce(&mut VerifyReport) -> Result<()>,
+    ) -> Result<VerifyReport> {
+        let not_checked = parts.map(str::to_owned).to_vec();
+        let mut report = VerifyReport { not_checked, ..VerifyReport::default() };
+        match look(&mut report) {
+            Ok(()) => Ok(VerifyReport { not_checked: Vec::new(), ..report }),
+            Err(error) if error.kind() == ErrorKind::Cancelled => Err(error.with_report(report)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All of a part was looked at, as far as it can be.
+    fn looked_at(&mut self, part: &str) {
+        self.not_checked.retain(|other| other != part);
+    }
+
     /// The region of an open database, with its row tables and index.
     fn region_of(&mut self, engine: &Engine, opening: &Opening<'_>, meter: &Meter) -> Result<()> {
         engine.shared.committer.while_quiet(|| -> Result<()> {
@@ -176,12 +214,12 @@ impl VerifyReport {
             let Some(loaded) = self.keep(opening.load(), place)? else { return Ok(()) };
             // Pages of row tables stay as versions from here on say, until the guard goes.
             let guard = pin();
-            self.row_tables(&loaded.region, &engine.set)?;
+            self.row_tables(&loaded.region, &engine.set, meter)?;
             drop(guard);
-            if let Some(recovered) = self.region(&loaded, engine.set.durable(), false, meter)? {
-                self.index(engine, &loaded.region, &recovered)?;
-            }
-            Ok(())
+            self.looked_at(ROWS);
+            let recovered = self.region(&loaded, engine.set.durable(), false, meter)?;
+            self.looked_at(ZONES);
+            recovered.map_or(Ok(()), |it| self.index(engine, &loaded.region, &it, meter))
         })
     }
 }
@@ -242,10 +280,20 @@ impl VerifyReport {
         path: &Path,
         options: &Options,
     ) -> Result<VerifyReport> {
-        let meter = Meter::new(options, "verify");
+        let meter = Meter::new(options, VERIFY);
+        VerifyReport::of([BACKUPS], |report| report.backups(manifests, (store, path), &meter))
+    }
+
+    fn backups(
+        &mut self,
+        manifests: impl Iterator<Item = (u64, Result<Manifest>)>,
+        (store, path): (&Arc<ExtentStore>, &Path),
+        meter: &Meter,
+    ) -> Result<()> {
         meter.did(0)?;
-        let (mut report, mut seen) = (VerifyReport::default(), BTreeSet::new());
+        let (report, mut seen) = (self, BTreeSet::new());
         for (number, manifest) in manifests {
+            report.not_checked = vec![format!("backup {number}, and those behind it")];
             report.checked += 1;
             let what = format!("manifest {number}");
             let place = || Mismatch::default().at(what, "backup", path, 0);
@@ -269,7 +317,7 @@ impl VerifyReport {
                 }
             }
         }
-        meter.end().map(|()| report)
+        meter.end()
     }
 
     /// The frames of the block cache and the swips that lead to them: readers wait for none of it.
@@ -282,10 +330,11 @@ impl VerifyReport {
     }
 
     /// Row tables of level 0.
-    fn row_tables(&mut self, region: &Region, set: &VersionSet) -> Result<()> {
+    fn row_tables(&mut self, region: &Region, set: &VersionSet, meter: &Meter) -> Result<()> {
         for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
             for row in &version.rows {
-                let verified = verify_row(region, version.table, row, &version.drained);
+                let of = (version.table, row);
+                let verified = verify_row(region, of, &version.drained, meter);
                 let what = format!("row table {} of table {}", row.id, version.table);
                 let kept = self.keep(verified, || region.damage(0, what, Mismatch::default()))?;
                 self.checked += kept.unwrap_or(1);
@@ -358,6 +407,7 @@ impl VerifyReport {
         engine: &Engine,
         region: &Region,
         recovered: &Recovered,
+        meter: &Meter,
     ) -> Result<()> {
         let Some(forest) = &engine.forest else { return Ok(()) };
         let tables: HashMap<TableId, Arc<TableCore>> =
@@ -371,7 +421,10 @@ impl VerifyReport {
             let (_, end) = ends.range(..=at).next_back()?;
             (at < *end && at.is_multiple_of(8)).then_some(*end)
         };
+        let bytes = |entry: &Accepted| entry.payload_len;
+        meter.plan(2 * entries.iter().map(|entry| bytes(entry)).sum::<u64>());
         for table in tables.values() {
+            meter.did(0)?;
             self.checked += 1;
             // The table may be dropped meanwhile.
             let _guard = pin();
@@ -380,15 +433,21 @@ impl VerifyReport {
                 self.damages.push(damage(forest, table.id(), found));
             }
         }
+        meter.did(entries.iter().map(|entry| bytes(entry)).sum())?;
         let merged = forest.merged();
-        for (at, record) in entries.iter().flat_map(|entry| records(region, entry)) {
-            let is_indexed = matches!(record.kind, Kind::Put | Kind::Delete | Kind::Merge);
-            let Some(table) = tables.get(&record.table).filter(|_| is_indexed) else { continue };
-            if record.seq <= merged && !is_found(table, &record)? {
-                let got = "none of its key, or an older one";
-                let found = Mismatch::new(format!("the record at {at}"), got);
-                self.damages.push(damage(forest, table.id(), found));
+        for entry in entries {
+            for (at, record) in records(region, entry) {
+                let is_indexed = matches!(record.kind, Kind::Put | Kind::Delete | Kind::Merge);
+                let Some(table) = tables.get(&record.table).filter(|_| is_indexed) else {
+                    continue;
+                };
+                if record.seq <= merged && !is_found(table, &record)? {
+                    let got = "none of its key, or an older one";
+                    let found = Mismatch::new(format!("the record at {at}"), got);
+                    self.damages.push(damage(forest, table.id(), found));
+                }
             }
+            meter.did(bytes(entry))?;
         }
         Ok(())
     }

@@ -190,6 +190,29 @@ pub(crate) fn path_as_text<S: serde::Serializer>(
     to.collect_str(&path.display())
 }
 
+/// What verification found. [`Database::verify`](crate::Database::verify) compares a persistent
+/// index ([`Index::Persistent`](crate::Index::Persistent)) with the records.
+/// [`Options::verify`](crate::Options::verify) checks its checksums. A damaged index loses nothing:
+/// the next opening makes it anew out of the records.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Structures that were checked.
+    pub checked: u64,
+    /// Every damage found: what was read, and is wrong. Damage can hide more behind it: what cannot
+    /// be reached is not checked.
+    pub damages: Vec<Damage>,
+    /// What could not be read: an I/O error, or an object of a store that does not answer. Nothing
+    /// is known of it, so mend the cause and verify again.
+    pub unreadable: Vec<Unreadable>,
+    /// The commit as of which it was verified, where another process may write meanwhile.
+    pub commit: Option<u64>,
+    /// The parts that were not looked at, or not to their end, of a verification that was cancelled
+    /// ([`Error::report`]).
+    pub not_checked: Vec<String>,
+}
+
 /// What a check has found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
@@ -261,6 +284,7 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     damage: Option<Damage>,
+    report: Option<VerifyReport>,
     source: Option<io::Error>,
     /// What the engine itself does about it.
     signal: Signal,
@@ -285,6 +309,7 @@ impl Error {
             kind,
             message: message.into(),
             damage: None,
+            report: None,
             source: None,
             signal: Signal::None,
         }))
@@ -402,6 +427,7 @@ impl Error {
             kind: ErrorKind::Corrupt,
             message,
             damage: Some(damage),
+            report: None,
             source: None,
             signal: Signal::None,
         }))
@@ -432,6 +458,7 @@ impl Error {
             kind,
             message,
             damage: None,
+            report: None,
             source: Some(source),
             signal: if is_shortage { Signal::Shortage } else { Signal::None },
         }))
@@ -485,6 +512,21 @@ impl Error {
     /// that is gone.
     pub fn damage(&self) -> Option<&Damage> {
         self.0.damage.as_ref()
+    }
+
+    /// What a verification had found when it was cancelled, and which parts it had not looked at.
+    pub fn report(&self) -> Option<&VerifyReport> {
+        self.0.report.as_ref()
+    }
+
+    /// The same, of a verification that was cancelled.
+    pub(crate) fn with_report(mut self, report: VerifyReport) -> Error {
+        let parts = report.not_checked.join(", ");
+        if !parts.is_empty() {
+            self = self.advise(&format!("not looked at, or not to the end: {parts}"));
+        }
+        self.0.report = Some(report);
+        self
     }
 }
 

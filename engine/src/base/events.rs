@@ -402,6 +402,11 @@ impl Events {
         Events { queue: Some(Arc::new(queue)), times: Arc::default() }
     }
 
+    /// What tells an open database from others.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.times) as usize
+    }
+
     /// Sends an event, which is made only if somebody is told of it.
     #[inline]
     pub(crate) fn send<E: Into<Event>>(&self, make: impl FnOnce() -> E) {

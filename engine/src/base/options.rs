@@ -327,18 +327,21 @@ declare! {
     #[doc(hidden)]
     reuse(on: bool): bool = true => on;
 
-    /// Calls `f` while a database opens or closes, is verified, backed up, restored or salvaged:
-    /// first, last, and some ten times a second between them. The thread of the call or those that
-    /// work for it call `f`, for one piece of work one at a time, and wait for it. Several pieces
-    /// may be under way at once. While an open database is verified its commits may wait for `f`
-    /// too. `f` calls nothing of the database. A panic of `f` ends there, and the work goes on. Of
+    /// Calls `f` while a database opens or closes, is verified, backed up, restored or salvaged,
+    /// and for [`Database::digest`](crate::Database::digest): first, last, and some ten times a
+    /// second between them. [`with_progress`](crate::with_progress) has another `f` for one call.
+    /// The thread of the call or those that work for it call `f`, for one piece of work one at a
+    /// time, and wait for it. Several pieces may be under way at once. While an open database is
+    /// verified its commits may wait for `f` too. Calls of the same database in `f` fail with
+    /// [`Invalid`](crate::ErrorKind::Invalid). A panic of `f` ends there, and the work goes on. Of
     /// what followers, standbys and takeovers open and close by themselves nothing is told.
     ///
     /// [`ControlFlow::Break`] ends the call with [`Cancelled`](crate::ErrorKind::Cancelled). An
-    /// opening leaves all rows, as a power cut does. Of a verification there is no report. A backup
-    /// is not in its set; what it wrote to a bucket goes with the next backup or deletion. What a
-    /// restore or salvage has begun cannot be opened, and the next one to the same directory starts
-    /// over. A closing goes on to its end.
+    /// opening leaves all rows, as a power cut does. What a verification has found by then the
+    /// error has ([`Error::report`](crate::Error::report)). A backup is not in its set; what it
+    /// wrote to a bucket goes with the next backup or deletion. What a restore or salvage has begun
+    /// cannot be opened, and the next one to the same directory starts over. A closing goes on to
+    /// its end.
     ///
     /// [`Database::compact_range_with`](crate::Database::compact_range_with) has a function of its
     /// own. What a caller feeds, such as a bulk load, the caller counts and ends.

@@ -9,7 +9,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::events::{ClosedInfo, OpenedInfo};
 use crate::base::operator;
 use crate::base::options::{BackgroundTuning, Failpoint};
-use crate::base::progress::{CLOSE, Meter};
+use crate::base::progress::{self, CLOSE, Meter};
 use crate::jobs::mark_close;
 use crate::jobs::memory::OBJECT_THREADS;
 use crate::mvcc::is_waited_for;
@@ -261,7 +261,8 @@ impl Instance {
     }
 
     fn check_closable(&self) -> Result<()> {
-        check_closing(self.engine.shared.gate.is_inside())
+        let shared = &self.engine.shared;
+        check_closing(shared.gate.is_inside() || progress::is_told_of(&shared.events))
     }
 
     /// The order of it is in `os/gate.rs`.
@@ -290,7 +291,7 @@ impl Instance {
         }
         step(1);
         debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
-        let merged = engine.scheduler.merge_at_close();
+        let merged = engine.scheduler.merge_at_close(&meter);
         let marked = merged.and_then(|()| match shared.read_only {
             true => Ok(()),
             false => mark_close(&engine.ctx),
@@ -318,7 +319,7 @@ impl Instance {
         shared.gate.bar();
         // After a failure the content of the index is unknown, so nothing is sealed.
         let sealed = settled.and_then(|_| match &engine.forest {
-            Some(forest) => forest.seal(threads_of(&engine.options)),
+            Some(forest) => forest.seal((threads_of(&engine.options), &meter)),
             None => Ok(()),
         });
         if let Some(cache) = &engine.secondary_cache {
@@ -367,9 +368,9 @@ pub(crate) fn check_closing(is_inside: bool) -> Result<()> {
     if !(is_inside || is_waited_for() || operator::is_running()) {
         return Ok(());
     }
-    let message = "a call of the database is under way on this thread, as in a merge operator or a \
-                   closure that a value is lent to: a closing would wait for it; close on another \
-                   thread";
+    let message = "a call of the database is under way on this thread, as in a merge operator, a \
+                   function that is told of progress or a closure that a value is lent to: a \
+                   closing would wait for it; close on another thread";
     Err(Error::invalid(message))
 }
 

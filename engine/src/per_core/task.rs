@@ -10,6 +10,7 @@ use super::server::is_shard;
 use super::state::ended;
 use crate::base::error::{Error, Result};
 use crate::base::operator::check_outside;
+use crate::base::progress::{is_told, refused_inside};
 
 /// A closure that was submitted to a shard. Dropping it lets the closure run all the same.
 #[must_use = "what the closure returns is not known before it was waited for"]
@@ -51,6 +52,9 @@ pub(super) fn refuse_to_wait(would_wait: bool) -> Result<()> {
         return Ok(());
     }
     check_outside()?;
+    if is_told() {
+        return Err(refused_inside());
+    }
     if is_shard() {
         return Err(Error::invalid(
             "a closure on a shard's thread would wait for a shard, which could wait for this \

@@ -22,6 +22,7 @@ use super::seal::{self, ForestSeal};
 use super::tree::Tree;
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::memory::Gauge;
+use crate::base::progress::Meter;
 use crate::base::record::{Lsn, TableId, checksum};
 use crate::os::sync::locks::Mutex;
 use crate::pm::alloc::{ObjectPool, Segments, Slices};
@@ -68,6 +69,8 @@ pub(crate) struct Forest {
     felling: Mutex<()>,
     /// Bytes that were held against its seal.
     checked: u64,
+    /// Whether the opening that uses it has yet to take its seal away.
+    is_sealed: bool,
 }
 
 /// The shape of a forest over `records` bytes of records: with the shortest ones, an entry and the
@@ -134,13 +137,14 @@ impl Forest {
     }
 
     /// Opens the one in a region, if it is `owner`'s and was used by its opening number `opening`;
-    /// `None` if it is another one. One that was closed is read once, on so many threads, and has
-    /// its seal taken away; else it takes as long as there are segments and tables.
+    /// `None` if it is another one. One that was closed is read once, on so many threads, and keeps
+    /// its seal until [`begin`](Self::begin); else it takes as long as there are segments and
+    /// tables.
     pub(crate) fn open(
         region: &Arc<Region>,
         records: &Arc<Region>,
         (owner, opening): ([u8; 16], u64),
-        threads: usize,
+        reads: (usize, &Meter),
     ) -> Result<Option<Forest>> {
         let seal = find_seal(region)?;
         let shape = match Shape::decode(region.bytes(0, LINE), region.path()) {
@@ -152,25 +156,39 @@ impl Forest {
         let is_ours = region.bytes(OWNER, 16) == owner && region.word(OWNER + 16) == opening;
         let next = u32::try_from(epoch + 1).ok();
         let (Some(next), true) = (next, is_ours) else { return Ok(None) };
-        let mut checked = 0;
+        let (mut checked, is_sealed) = (0, seal.is_some());
         if let Some(seal) = seal {
-            let damages = seal.damages(region, shape.segment, threads)?;
+            let damages = seal.damages(region, shape.segment, reads)?;
             if let Some(damage) = damages.into_iter().next() {
                 return Err(Error::corrupt(damage));
             }
             checked = seal.bytes(shape.segment);
         }
+        let forest = Forest { checked, is_sealed, ..Forest::of(region, shape, records, next)? };
+        if !is_sealed {
+            forest.unseal()?;
+        }
+        forest.find()?;
+        if !is_sealed {
+            forest.settle()?;
+        }
+        Ok(Some(forest))
+    }
+
+    /// Has it be this opening's, durably, before anything else is stored.
+    fn unseal(&self) -> Result<()> {
+        let region = self.region();
         seal::unseal(region)?;
         // Before any bitmap is stamped with it.
-        region.persist([region.store_word(EPOCH, u64::from(next)), fixed_part(region)])?;
-        let forest = Forest { checked, ..Forest::of(region, shape, records, next)? };
-        forest.find()?;
-        Ok(Some(forest))
+        let epoch = region.store_word(EPOCH, u64::from(self.nodes.epoch));
+        region.persist([epoch, fixed_part(region)])?;
+        Ok(())
     }
 
     /// What is damaged of the forest in a region, as far as it can be told: of one that was not
     /// closed, nothing. How many structures were looked at comes first.
-    pub(crate) fn verify(region: &Region, threads: usize) -> Result<(u64, Vec<Damage>)> {
+    /// `meter` counts their bytes.
+    pub(crate) fn verify(region: &Region, reads: (usize, &Meter)) -> Result<(u64, Vec<Damage>)> {
         let shape = match find_seal(region) {
             Ok(None) => return Ok((0, Vec::new())),
             Ok(Some(seal)) => {
@@ -186,13 +204,13 @@ impl Forest {
                 None => return Err(error),
             },
         };
-        let damages = seal.damages(region, segment, threads)?;
+        let damages = seal.damages(region, segment, reads)?;
         Ok((1 + seal.pieces(), damages))
     }
 
     /// Seals it, durably: no thread uses it any more before the next opening.
-    pub(crate) fn seal(&self, threads: usize) -> Result<()> {
-        seal::seal(self.region(), self.segments.count(), self.segments.len(), threads)
+    pub(crate) fn seal(&self, reads: (usize, &Meter)) -> Result<()> {
+        seal::seal(self.region(), (self.segments.count(), self.segments.len()), reads)
     }
 
     /// Has a region hold no forest any more, whatever else is left in it.
@@ -225,10 +243,11 @@ impl Forest {
             doomed: Mutex::default(),
             felling: Mutex::default(),
             checked: 0,
+            is_sealed: false,
         })
     }
 
-    /// Finds the heads. One without an owner was about to be taken.
+    /// Finds the heads, and writes nothing.
     fn find(&self) -> Result<()> {
         let region = self.region();
         let mut found = self.found.lock();
@@ -240,16 +259,12 @@ impl Forest {
         let all = std::cell::RefCell::new(Vec::new());
         self.heads.scan(|head| {
             // Stored at once, or not at all.
-            let is_named = region.word(head) != 0;
-            if is_named {
+            if region.word(head) != 0 {
                 all.borrow_mut().push(head);
             }
-            is_named
+            true
         })?;
         for head in all.into_inner() {
-            // The process that took it may have been killed before that was durable.
-            let entry = self.heads.rewrite(head)?;
-            region.persist([entry, region.rewrite(Span { at: head, len: LINE })])?;
             let table = (region.word(head) >> 32) as TableId;
             let (word, named) = (region.word(head), word_of(table, head));
             if word != named {
@@ -265,6 +280,19 @@ impl Forest {
                 return Err(self.damaged(head + ROOT, &what, found));
             }
             found.insert(table, tree);
+        }
+        Ok(())
+    }
+
+    /// Ends what an opening before has begun. A head without an owner was about to be taken.
+    fn settle(&self) -> Result<()> {
+        let (region, found) = (self.region(), self.found.lock());
+        self.heads.scan(|head| region.word(head) != 0)?;
+        for tree in found.values() {
+            // The process that took its head may have been killed before that was durable.
+            let head = tree.root.at - ROOT;
+            let entry = self.heads.rewrite(head)?;
+            region.persist([entry, region.rewrite(Span { at: head, len: LINE })])?;
         }
         if region.word(FELLING) != 0 {
             self.reclaim(found.values())?;
@@ -301,8 +329,13 @@ impl Forest {
     }
 
     /// Notes the opening that uses it from now on, durably: before anything is done to it that the
-    /// opening before would not know.
+    /// opening before would not know. Until then an opening that ends leaves one that was closed as
+    /// it was.
     pub(crate) fn begin(&self, opening: u64) -> Result<()> {
+        if self.is_sealed {
+            self.unseal()?;
+            self.settle()?;
+        }
         self.region().persist([self.region().store_word(OWNER + 16, opening)])?;
         Ok(())
     }

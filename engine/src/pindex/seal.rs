@@ -12,6 +12,7 @@ use std::path::Path;
 
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::options::Failpoint;
+use crate::base::progress::Meter;
 use crate::base::record::{Checksum, Reader, checksum, put_u32, put_u64};
 use crate::os::at_once;
 use crate::os::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -72,12 +73,12 @@ impl Pieces {
         Span { at: PAGE, len: self.taken * self.segment }
     }
 
-    /// The checksum of each piece, which `persist_found` is called with before it is read.
+    /// The checksum of each piece, which `before` is called with before it is read.
     fn sums(
         self,
         region: &Region,
         threads: usize,
-        persist_found: &(dyn Fn(Span) -> Result<()> + Sync),
+        before: &(dyn Fn(Span) -> Result<()> + Sync),
     ) -> Result<Vec<u32>> {
         let sums: Vec<AtomicU32> = (0..self.count()).map(|_| AtomicU32::new(0)).collect();
         let (next, failed) = (AtomicUsize::new(0), crate::os::sync::shared::OnceLock::new());
@@ -85,7 +86,7 @@ impl Pieces {
             let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < sums.len());
             while let Some(n) = claim() {
                 let span = self.span(n);
-                if let Err(error) = persist_found(span) {
+                if let Err(error) = before(span) {
                     drop(failed.set(error));
                     return;
                 }
@@ -172,12 +173,12 @@ impl ForestSeal {
     }
 
     /// Whatever is not as it was sealed, in a region with segments of so many bytes. Reads all that
-    /// is taken of it from the media.
+    /// is taken of it from the media, and `meter` counts it.
     pub(super) fn damages(
         &self,
         region: &Region,
         segment: u64,
-        threads: usize,
+        (threads, meter): (usize, &Meter),
     ) -> Result<Vec<Damage>> {
         let pieces = Pieces { taken: u64::from(self.taken), piece: u64::from(self.piece), segment };
         let all = pieces.taken.checked_mul(segment).and_then(|len| len.checked_add(PAGE));
@@ -186,8 +187,10 @@ impl ForestSeal {
             let (found, what) = (Mismatch::new(expected, got), "length of the persistent index");
             return Ok(vec![region.damage(region.len().min(self.len), what, found)]);
         }
-        region.load(pieces.all())?;
-        let found = pieces.sums(region, threads, &|_| Ok(()))?;
+        meter.plan(pieces.all().len);
+        meter.did(0)?;
+        let load = |span: Span| region.load(span).and_then(|()| meter.did(span.len));
+        let found = pieces.sums(region, threads, &load)?;
         let differ = |n: &usize| found[*n] != self.sums[*n];
         let name = |n: usize| {
             let Range { start, end } = n * self.piece as usize..(n + 1) * self.piece as usize;
@@ -213,14 +216,22 @@ fn word_of(page: &[u8]) -> u64 {
     u64::from(page_sum(page)) << 32 | u64::from(u32::from_le_bytes(*MAGIC))
 }
 
-/// Seals a region, of which so many segments of so many bytes are taken: durable on return.
-pub(super) fn seal(region: &Region, taken: u64, segment: u64, threads: usize) -> Result<()> {
+/// Seals a region, of which so many segments of so many bytes are taken: durable on return. Each
+/// piece is a step of `meter`.
+pub(super) fn seal(
+    region: &Region,
+    (taken, segment): (u64, u64),
+    (threads, meter): (usize, &Meter),
+) -> Result<()> {
     let pieces = Pieces::of(taken, segment);
+    meter.plan(pieces.count() as u64);
     // What others have stored there may be in the caches. Bitmaps are never flushed, and nodes that
     // a killed process left are flushed only when they are touched.
-    let persist_found = |span| match region.has(Failpoint::SealEarly) {
-        true => Ok(()),
-        false => region.persist_found(span).map(drop),
+    let persist_found = |span| {
+        if !region.has(Failpoint::SealEarly) {
+            region.persist_found(span)?;
+        }
+        meter.did(1)
     };
     let sums = pieces.sums(region, threads, &persist_found)?;
     let (len, piece) = (region.len(), pieces.piece as u32);

@@ -5,9 +5,13 @@ use crc_fast::{CrcAlgorithm, Digest as Crc};
 
 use super::apply::{LogPosition, ROW};
 use crate::base::error::{Error, Result};
+use crate::base::progress::{DIGEST, Meter};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
 use crate::table::{Snapshot, Table};
+
+/// So many rows are counted at a time.
+const ROWS: u64 = 256;
 
 /// What a database shows at one commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +84,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// As [`Table::range`]; `Conflict` if a table is dropped or truncated meanwhile.
+    /// As [`Table::range`]; `Conflict` if a table is dropped or truncated meanwhile; `Cancelled`.
     ///
     /// # Examples
     ///
@@ -115,6 +119,11 @@ impl Database {
             let tables = tables.map(|name| Ok((self.existing_table(&name)?, name)));
             (tables.collect::<Result<Vec<_>>>()?, self.snapshot()?)
         };
+        let meter = Meter::new(&self.inner.options, DIGEST);
+        for (table, _) in &tables {
+            meter.plan(table.approximate_len(..)?);
+        }
+        meter.did(0)?;
         let mut commit = snapshot.lsn();
         let mut digests = Vec::with_capacity(tables.len());
         for (table, name) in tables {
@@ -125,19 +134,24 @@ impl Database {
             {
                 commit = position.lsn;
             } else {
-                digests.push(digest_of(&table, name, &snapshot)?);
+                digests.push(digest_of(&table, name, (&snapshot, &meter))?);
             }
         }
+        meter.end()?;
         digests.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Digest { commit, tables: digests })
     }
 }
 
-fn digest_of(table: &Table, name: String, snapshot: &Snapshot) -> Result<TableDigest> {
+fn digest_of(
+    table: &Table,
+    name: String,
+    (snapshot, meter): (&Snapshot, &Meter),
+) -> Result<TableDigest> {
     if table.options().ttl_micros().is_some() {
         return Ok(TableDigest { name, rows: 0, hash: None });
     }
-    let (mut rows, mut sum) = (0, Crc::new(CrcAlgorithm::Crc64Nvme));
+    let (mut rows, mut sum) = (0u64, Crc::new(CrcAlgorithm::Crc64Nvme));
     for row in snapshot.range(table, ..) {
         let (key, value) = row?;
         for part in [&key[..], &value[..]] {
@@ -145,7 +159,11 @@ fn digest_of(table: &Table, name: String, snapshot: &Snapshot) -> Result<TableDi
             sum.update(part);
         }
         rows += 1;
+        if rows.is_multiple_of(ROWS) {
+            meter.did(ROWS)?;
+        }
     }
+    meter.did(rows % ROWS)?;
     Ok(TableDigest { name, rows, hash: Some(sum.finalize()) })
 }
 

@@ -27,6 +27,7 @@ use super::{OpenedLog, open_log, tell_role};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::operator;
 use crate::base::options::Options;
+use crate::base::progress::{is_told, refused_inside};
 use crate::engine::open::files_of;
 use crate::engine::{Database, OpenHow, check_closing};
 use crate::mvcc::is_waited_for;
@@ -404,6 +405,9 @@ impl Node {
     /// replaced: it would wait for the step.
     fn check_outside() -> Result<()> {
         operator::check_outside()?;
+        if is_told() {
+            return Err(refused_inside());
+        }
         if !is_waited_for() {
             return Ok(());
         }

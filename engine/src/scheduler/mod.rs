@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Result};
 use crate::base::options::{BackgroundTuning, CommitTuning};
+use crate::base::progress::Meter;
 use crate::base::record::Lsn;
 use crate::compaction::Work;
 use crate::jobs::manual::{ManualCompaction, Stage};
@@ -337,7 +338,7 @@ impl Scheduler {
     /// # Errors
     ///
     /// An I/O error, or `Unavailable` when the database is poisoned.
-    pub(crate) fn merge_at_close(&self) -> Result<()> {
+    pub(crate) fn merge_at_close(&self, meter: &Meter) -> Result<()> {
         let ctx = &*self.ctx;
         if ctx.forest.is_none() || self.jobs.count_live.goes_on() {
             return Ok(());
@@ -346,7 +347,13 @@ impl Scheduler {
         for table in ctx.tables.all() {
             jobs::freeze(ctx, &table);
         }
-        while jobs::merge_memtables(ctx)?.did {}
+        let frozen = || ctx.tables.all().iter().map(|table| table.view().frozen.len() as u64).sum();
+        let mut left: u64 = frozen();
+        meter.plan(left);
+        while jobs::merge_memtables(ctx)?.did {
+            let before = std::mem::replace(&mut left, frozen());
+            meter.did(before.saturating_sub(left))?;
+        }
         Ok(())
     }
 }

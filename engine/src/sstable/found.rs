@@ -22,6 +22,7 @@ use super::values::{ValueExtent, ValueMeta, is_sound_footer};
 use super::{Extent, ExtentMeta};
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::limits::MAX_VALUE_LEN;
+use crate::base::progress::Meter;
 use crate::base::record::{EntryRef, ReadValue, Reader, Reference};
 use crate::os::{Unread, read_past};
 use crate::storage::{ExtentStore, Location};
@@ -58,12 +59,18 @@ struct FoundValueExtent {
     failed: Cell<u32>,
 }
 
-/// Looks through all files for extents. What cannot be read goes to `lost`.
-pub(crate) fn find_extents(store: &Arc<ExtentStore>, lost: &mut Vec<Damage>) -> FoundExtents {
+/// Looks through all files for extents. What cannot be read goes to `lost`, and `meter` counts the
+/// bytes.
+pub(crate) fn find_extents(
+    store: &Arc<ExtentStore>,
+    lost: &mut Vec<Damage>,
+    meter: &Meter,
+) -> Result<FoundExtents> {
+    meter.plan(store.file_lens().into_iter().map(|(_, len)| len).sum());
     let (mut metas, mut values) = (Vec::new(), BTreeMap::<u64, Vec<FoundValueExtent>>::new());
     for (file, len) in store.file_lens() {
         let mut tombstones_lost = Vec::new();
-        look_through(store, (file, len), lost, |at, bytes| {
+        look_through(store, (file, len), (lost, meter), |at, bytes| {
             metas.extend(extent_before(store, file, at, bytes, &mut tombstones_lost));
             if let Some((id, _)) =
                 named(bytes).filter(|(id, sum)| is_sound_footer(*id, *sum, bytes))
@@ -71,10 +78,10 @@ pub(crate) fn find_extents(store: &Arc<ExtentStore>, lost: &mut Vec<Damage>) -> 
                 let found = FoundValueExtent { file, end: at, ..Default::default() };
                 values.entry(id).or_default().push(found);
             }
-        });
+        })?;
         lost.append(&mut tombstones_lost);
     }
-    FoundExtents { store: Arc::clone(store), metas, values }
+    Ok(FoundExtents { store: Arc::clone(store), metas, values })
 }
 
 impl FoundExtents {
@@ -196,9 +203,9 @@ impl FoundValueExtent {
 fn look_through(
     store: &ExtentStore,
     (file, len): (u32, u64),
-    lost: &mut Vec<Damage>,
+    (lost, meter): (&mut Vec<Damage>, &Meter),
     mut each: impl FnMut(u64, &[u8]),
-) {
+) -> Result<()> {
     let (mut from, mut unread) = (0, Vec::new());
     while from < len {
         let wanted = (PIECE + FOOTER_LEN as u64).min(len - from);
@@ -216,12 +223,14 @@ fn look_through(
                 each(from + at as u64, footer);
             }
         }
+        meter.did(PIECE.min(len - from))?;
         from += PIECE;
     }
     lost.extend(unread.into_iter().map(|Unread { place, error }| {
         let found = Mismatch::new(format!("{} readable bytes", place.end - place.start), error);
         found.at("file of extents", "ssd", store.path(file), place.start)
     }));
+    Ok(())
 }
 
 /// The id and the checksum that a footer says.

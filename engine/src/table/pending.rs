@@ -9,7 +9,6 @@ use super::awaited::{KeptLocks, Place, Start};
 use super::shared::{Keep, Shared};
 use crate::base::error::Result;
 use crate::base::operations::OperationKind;
-use crate::base::operator;
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Lsn;
 use crate::locks::Locker;
@@ -96,8 +95,8 @@ impl PendingCommit {
     /// `UnknownOutcome` when the device failed meanwhile: it may or may not be there at the next
     /// opening. Also when the shared store did not acknowledge a `Remote` one: it is here then.
     pub fn wait(mut self) -> Result<()> {
-        operator::check_outside()?;
         let shared = Arc::clone(&self.shared);
+        shared.check_outside()?;
         shared.events.time(OperationKind::Commit, || None, || self.finish())
     }
 

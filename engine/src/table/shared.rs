@@ -18,6 +18,7 @@ use crate::base::error::{Error, Result};
 use crate::base::events::Events;
 use crate::base::operator;
 use crate::base::options::{Compression, Failpoint};
+use crate::base::progress;
 use crate::base::record::{Lsn, TableId};
 use crate::commit::{Committer, Poison};
 use crate::level0::Released;
@@ -96,7 +97,7 @@ impl Shared {
     /// Enters the gate for a call that waits for others, or for locks.
     pub(crate) fn enter_call(&self) -> Result<Inside> {
         let inside = self.gate.enter_call().map_err(Error::not_open)?;
-        operator::check_outside()?;
+        self.check_outside()?;
         Ok(inside)
     }
 
@@ -141,7 +142,14 @@ impl Shared {
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         self.gate.check_open().map_err(Error::not_open)?;
-        operator::check_outside()
+        self.check_outside()
+    }
+
+    /// Fails inside of an operator, and of a function that work of this database waits for.
+    #[inline]
+    pub(crate) fn check_outside(&self) -> Result<()> {
+        operator::check_outside()?;
+        progress::check_outside(&self.events)
     }
 
     /// Whether this opening only reads: it is read-only, or applies what another database commits.

@@ -148,7 +148,7 @@ impl Inner {
 
     /// The state, once no other call has it.
     fn turn(&self) -> Result<MutexGuard<'_, State>> {
-        operator::check_outside()?;
+        self.shared.check_outside()?;
         if let Some(state) = self.state.try_lock() {
             return Ok(state);
         }

@@ -14,6 +14,7 @@ mod backup_identity;
 mod basics;
 mod bytes;
 mod calls;
+mod cancelled;
 mod closing;
 mod concurrent;
 mod corpora;

@@ -52,7 +52,7 @@ fn plain() -> Options {
     tiny().stepped()
 }
 
-const CALLS: [Call; 8] = [
+const CALLS: [Call; 9] = [
     Call { name: "open", operation: "open", run: |options, at| options.open(at.db()).map(drop) },
     Call {
         name: "verify",
@@ -91,6 +91,11 @@ const CALLS: [Call; 8] = [
         run: |options, at| {
             options.salvage(at.db(), at.to()).map(|report| assert!(report.lost.is_empty()))
         },
+    },
+    Call {
+        name: "digest",
+        operation: "digest",
+        run: |options, at| options.open(at.db())?.digest().map(drop),
     },
     Call { name: "close", operation: "close", run: |options, at| options.open(at.db())?.close() },
 ];

@@ -15,11 +15,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::BackupInfo;
 use super::known::KnownExtents;
 use super::restore::{fetch, restore_meter, restore_with};
 use super::take::{Destination, gather};
-use super::{BackupInfo, VerifyReport};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, VerifyReport};
 use crate::base::options::{Options, Storage};
 use crate::base::progress::Meter;
 use crate::base::record::Sealable;

@@ -71,7 +71,7 @@ fn region<'a>(
     report: &mut SalvageReport,
 ) -> Result<()> {
     let in_zones = report.zones(loaded, 0, writer.meter)?;
-    let rows = report.all_rows(&loaded.region, &in_zones.zones)?;
+    let rows = report.all_rows((&loaded.region, writer.meter), &in_zones.zones)?;
     let records = report.region(&loaded.region, in_zones, rows);
     let (db, ended) = (writer.db, Ended::default());
     let mut into_tables = SalvagedTables::new(db, from);
@@ -129,7 +129,7 @@ impl SalvageReport {
         is_wanted: impl Fn(u64) -> bool,
         writer: &mut Writer<'_>,
     ) -> Result<()> {
-        let extents = find_extents(store, &mut self.lost);
+        let extents = find_extents(store, &mut self.lost, writer.meter)?;
         let mut names: BTreeSet<String> = writer.db.table_names().into_iter().collect();
         for extent in extents.each_of(is_wanted) {
             // Several extents may have one id: it is given again when the job that it was given to
@@ -172,14 +172,15 @@ impl SalvageReport {
     /// The records of the row tables that the journal names.
     pub(super) fn named_rows<'a>(
         &mut self,
-        region: &'a Region,
+        (region, meter): (&'a Region, &Meter),
         set: &VersionSet,
     ) -> Result<Vec<Record<'a>>> {
         let mut records = Vec::new();
         for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
             for row in &version.rows {
-                let (table, drained) = (version.table, &version.drained);
-                records.extend(salvage_row(region, table, row, drained, &mut self.lost)?);
+                let told = (&mut self.lost, meter);
+                let found = salvage_row(region, (version.table, row), &version.drained, told)?;
+                records.extend(found);
             }
         }
         Ok(records)
@@ -189,17 +190,17 @@ impl SalvageReport {
     /// but that edits may have named which it lost.
     pub(super) fn unnamed_rows<'a>(
         &mut self,
-        region: &'a Region,
+        (region, meter): (&'a Region, &Meter),
         SalvagedSet { set, ended, lost_edits, .. }: &SalvagedSet,
         zones: &[Range<u64>],
     ) -> Result<Vec<Record<'a>>> {
         let mut records = Vec::new();
-        for (table, row) in find_rows(region, zones)? {
+        for (table, row) in find_rows(region, zones, meter)? {
             let version = set.version(table);
             let is_gone = version.is_none() && ended.has_table(table);
             if !is_gone && lost_edits.can_have_added(table, &row) {
                 let drained = version.map_or_else(DrainedMap::default, |it| it.drained.clone());
-                self.unnamed_row(region, (table, &row), &drained, &mut records)?;
+                self.unnamed_row((region, meter), (table, &row), &drained, &mut records)?;
             }
         }
         Ok(records)
@@ -208,12 +209,13 @@ impl SalvageReport {
     /// The records of all row tables of the region, outside of `zones`.
     pub(super) fn all_rows<'a>(
         &mut self,
-        region: &'a Region,
+        (region, meter): (&'a Region, &Meter),
         zones: &[Range<u64>],
     ) -> Result<Vec<Record<'a>>> {
         let mut records = Vec::new();
-        for (table, row) in find_rows(region, zones)? {
-            self.unnamed_row(region, (table, &row), &DrainedMap::default(), &mut records)?;
+        for (table, row) in find_rows(region, zones, meter)? {
+            let drained = DrainedMap::default();
+            self.unnamed_row((region, meter), (table, &row), &drained, &mut records)?;
         }
         Ok(records)
     }
@@ -222,13 +224,13 @@ impl SalvageReport {
     /// of the report says what is not: it was drained, or it is lost.
     fn unnamed_row<'a>(
         &mut self,
-        region: &'a Region,
+        (region, meter): (&'a Region, &Meter),
         (table, row): (TableId, &RowTable),
         drained: &DrainedMap,
         records: &mut Vec<Record<'a>>,
     ) -> Result<()> {
         let (mut lost, before) = (Vec::new(), records.len());
-        records.extend(salvage_row(region, table, row, drained, &mut lost)?);
+        records.extend(salvage_row(region, (table, row), drained, (&mut lost, meter))?);
         if let Some(first) = lost.first() {
             let found = records.len() - before;
             self.lost.push(Damage {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::media;
 use crate::base::error::{Damage, Error, ErrorKind, Mismatch, Result};
 use crate::base::options::{Options, Storage};
+use crate::base::progress::Meter;
 use crate::os::{Files, OpenHow, cores};
 use crate::pindex::forest::Forest;
 #[cfg(any(test, feature = "testing"))]
@@ -88,12 +89,16 @@ impl IndexFile<'_> {
     }
 
     /// The forest, if the last opening used it; `superblock` is as that left it. One that is
-    /// damaged is none: all that it knew is in the records.
+    /// damaged is none: all that it knew is in the records. `meter` counts what is read of it.
     ///
     /// # Errors
     ///
-    /// `Exists` when another file has the name; or an I/O error.
-    pub(super) fn find(&self, superblock: &Superblock, threads: usize) -> Result<FoundIndex> {
+    /// `Exists` when another file has the name; `Cancelled`, and it is as it was; or an I/O error.
+    pub(super) fn find(
+        &self,
+        superblock: &Superblock,
+        reads: (usize, &Meter),
+    ) -> Result<FoundIndex> {
         if let Found::Other(what) = self.look(superblock)? {
             return Err(self.in_the_way(what));
         }
@@ -105,7 +110,7 @@ impl IndexFile<'_> {
         }
         let region = self.region(media, len, superblock)?;
         let owner = (superblock.database_id, superblock.incarnations.current);
-        match Forest::open(&region, self.records, owner, threads) {
+        match Forest::open(&region, self.records, owner, reads) {
             Ok(forest) => Ok(FoundIndex { forest, damage: None }),
             Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Invalid) => {
                 Ok(FoundIndex { forest: None, damage: e.damage().cloned() })
@@ -116,7 +121,11 @@ impl IndexFile<'_> {
 
     /// What is damaged of the index of a closed database, after how many structures were looked at;
     /// `superblock` is as the last opening left it.
-    pub(crate) fn verify(&self, superblock: &Superblock) -> Result<(u64, Vec<Damage>)> {
+    pub(crate) fn verify(
+        &self,
+        superblock: &Superblock,
+        meter: &Meter,
+    ) -> Result<(u64, Vec<Damage>)> {
         if matches!(self.look(superblock)?, Found::Other(_)) {
             return Ok((0, Vec::new()));
         }
@@ -124,7 +133,7 @@ impl IndexFile<'_> {
         if len < PAGE {
             return Ok((1, self.too_short(len).into_iter().collect()));
         }
-        Forest::verify(&*self.region(media, len, superblock)?, cores())
+        Forest::verify(&*self.region(media, len, superblock)?, (cores(), meter))
     }
 
     /// A creation that was cut short leaves no byte, or all.

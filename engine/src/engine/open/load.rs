@@ -10,6 +10,7 @@ use super::index_file::{self, FoundIndex, IndexFile};
 use super::{Opening, media};
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::options::{Failpoint, Index, Options, Storage};
+use crate::base::progress::Meter;
 use crate::base::record::Lsn;
 use crate::commit::{Evidence, Floor, Gidx, RESUME, Recovered, Resume};
 use crate::engine::catalog::READER_TABLE;
@@ -156,9 +157,10 @@ impl Opening<'_> {
         &self,
         region: &Arc<Region>,
         superblock: &Superblock,
+        meter: &Meter,
     ) -> Result<FoundIndex> {
         match self.wants_index() {
-            true => self.index_file(region).find(superblock, self.threads()),
+            true => self.index_file(region).find(superblock, (self.threads(), meter)),
             false => Ok(FoundIndex::default()),
         }
     }

@@ -219,10 +219,10 @@ impl Opening<'_> {
         let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
         let gidx = streams.iter().map(|s| Gidx::load(&words.region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
-        let found = self.find_index(&fixed.region, &fixed.superblock)?;
         let to_read = bytes_to_read(&scans, fixed.superblock.geometry);
         let (rebuilt, meter) = (time::now(), self.meter(to_read));
         meter.did(0)?;
+        let found = self.find_index(&fixed.region, &fixed.superblock, &meter)?;
         let mut recovered = recover(&Evidence {
             merged: found.forest.as_ref().map_or(0, Forest::merged),
             threads: self.threads(),
@@ -233,7 +233,7 @@ impl Opening<'_> {
         })?;
         if let Some(beside) = self.beside {
             // The writer keeps their pages until the number is in the registration.
-            verify_rows(&fixed.region, &set)?;
+            verify_rows(&fixed.region, &set, &meter)?;
             self.settle(beside, (&fixed.region, &words.superblock), &set, &mut recovered)?;
         }
         let Loaded { region, mut superblock, mut floor, .. } = fixed;
@@ -276,10 +276,10 @@ impl Opening<'_> {
         Ok(engine)
     }
 
-    /// All is read, and what counts of it is indexed. A database that was just made has nothing to
-    /// read, and is there whatever the function says.
+    /// All is read, and what counts of it is indexed. What is read of a persistent index and of row
+    /// tables comes to it.
     fn meter(&self, to_read: u64) -> Meter {
-        let meter = if to_read == 0 { Meter::silent() } else { Meter::new(self.options, OPEN) };
+        let meter = Meter::new(self.options, OPEN);
         meter.plan(2 * to_read);
         meter
     }
@@ -335,10 +335,10 @@ impl Opening<'_> {
 }
 
 /// Checks the row tables of all tables.
-fn verify_rows(region: &Region, set: &VersionSet) -> Result<()> {
+fn verify_rows(region: &Region, set: &VersionSet, meter: &Meter) -> Result<()> {
     for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
         for row in &version.rows {
-            verify_row(region, version.table, row, &version.drained)?;
+            verify_row(region, (version.table, row), &version.drained, meter)?;
         }
     }
     Ok(())

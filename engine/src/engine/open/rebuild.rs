@@ -36,7 +36,7 @@ pub(super) fn index(
     meter: &Meter,
 ) -> Result<u64> {
     let tables: Tables = engine.tables().into_iter().map(|t| (t.id(), t)).collect();
-    let rows = Mutex::new(open_rows(engine, &tables)?);
+    let rows = Mutex::new(open_rows(engine, &tables, meter)?);
     let mut by_table: HashMap<_, Vec<Found>> = HashMap::default();
     for found in scan(engine, &tables, recovered, threads, meter)? {
         found.into_iter().for_each(|(place, found)| by_table.entry(place).or_default().push(found));
@@ -165,8 +165,12 @@ fn install(
 /// # Errors
 ///
 /// `Corrupt` if one does not check out, or two have a page in common; `Invalid` beside a persistent
-/// index, which knows nothing of them; or an I/O error.
-fn open_rows(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, RowTables>> {
+/// index, which knows nothing of them; `Cancelled`; or an I/O error.
+fn open_rows(
+    engine: &Engine,
+    tables: &Tables,
+    meter: &Meter,
+) -> Result<HashMap<TableId, RowTables>> {
     let (mut opened, mut pages) = (HashMap::default(), Vec::new());
     for table in tables.values() {
         let view = table.view();
@@ -176,7 +180,8 @@ fn open_rows(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, RowTab
         }
         let chosen = engine.options.container_of(&version.options);
         let home = (Arc::clone(&engine.shared.pages), chosen);
-        let rows = RowTables::open(home, table.id(), &version.rows, &version.drained)?;
+        let rows = (&version.rows[..], &version.drained);
+        let rows = RowTables::open(home, table.id(), rows, meter)?;
         if engine.forest.is_some() {
             drop(view);
             remove_drained(engine, table, &rows)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::base::progress::Meter;
 use crate::base::record::{Kind, LSN_MAX};
 use crate::memtable::{encode_record, set_seq};
 use crate::pindex::forest::Forest;
@@ -36,8 +37,11 @@ impl World {
     }
 
     fn reopened(&self) -> GlobalIndex {
-        let forest = Forest::open(&self.index, &self.records, (OWNER, 0), 1).unwrap();
-        self.over(forest.expect("it is this owner's"))
+        let reads = (1, &Meter::silent());
+        let forest = Forest::open(&self.index, &self.records, (OWNER, 0), reads).unwrap();
+        let forest = forest.expect("it is this owner's");
+        forest.begin(0).unwrap();
+        self.over(forest)
     }
 
     fn add(&mut self, memtable: &Memtable, prefix: &str, number: u64) {

@@ -51,6 +51,7 @@ use super::versions::Keep;
 use crate::base::error::Result;
 use crate::base::memory::Gauge;
 use crate::base::options::Level0Container;
+use crate::base::progress::Meter;
 use crate::base::record::{Cursor, Lsn, RowTable, TableId};
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, pin};
@@ -110,15 +111,17 @@ impl RowTables {
     }
 
     /// Those of `table` that an edit names, as an opening finds them. The caller tells the pool of
-    /// pages which are in use.
+    /// pages which are in use. `meter` counts what is read.
     pub(crate) fn open(
         (pages, chosen): (Arc<PagePool>, Level0Container),
         table: TableId,
-        rows: &[RowTable],
-        drained: &DrainedMap,
+        (rows, drained): (&[RowTable], &DrainedMap),
+        meter: &Meter,
     ) -> Result<RowTables> {
         let opened = RowTables::new(pages, chosen);
-        let open = |row: &RowTable| open::open(opened.region(), table, row, drained).map(Arc::new);
+        let open = |row: &RowTable| {
+            open::open(opened.region(), (table, row), drained, meter).map(Arc::new)
+        };
         let mut rows = rows.iter().map(open).collect::<Result<Vec<_>>>()?;
         rows.sort_by_key(|row| std::cmp::Reverse(row.meta.upto));
         opened.show(rows);
@@ -169,11 +172,11 @@ impl RowTables {
 /// Checks a row table on the media, but for what D covers; the number of its pages.
 pub(crate) fn verify_row(
     region: &Region,
-    table: TableId,
-    row: &RowTable,
+    row: (TableId, &RowTable),
     drained: &DrainedMap,
+    meter: &Meter,
 ) -> Result<u64> {
-    let row = open::open(region, table, row, drained)?;
+    let row = open::open(region, row, drained, meter)?;
     Ok(row.pages().iter().map(|pages| u64::from(pages.count)).sum())
 }
 

@@ -8,6 +8,7 @@ use super::layout::{ENTRIES, ENTRY, Entry, RowDirectory};
 use super::row::{OpenRow, key_span, value_span};
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::options::Failpoint;
+use crate::base::progress::Meter;
 use crate::base::record::{RowTable, TableId, checksum};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
@@ -24,20 +25,23 @@ struct Found<'a> {
 }
 
 /// Opens a row table that an edit names: checks all of it but what D covers, and leaves that out.
+/// `meter` counts its pages.
 pub(super) fn open(
     region: &Region,
-    table: TableId,
-    meta: &RowTable,
+    (table, meta): (TableId, &RowTable),
     drained: &DrainedMap,
+    meter: &Meter,
 ) -> Result<OpenRow> {
     let found = Found::read(region, table, meta)?;
     let row = &found.row;
+    found.plan(meter)?;
     let ignores_drained = region.has(Failpoint::IgnoreDrainedRows);
     let mut keys = Checked::new(row.entry_pages.len()..found.pages_of_meta(), "metadata");
     // They may have other bytes by now.
     let is_passed = |page: &usize| row.is_covered(region, *page, drained) && !ignores_drained;
     let (passed, read): (Vec<_>, Vec<_>) = (0..row.entry_pages.len()).partition(is_passed);
     row.leave_out_pages(&passed);
+    meter.did(passed.len() as u64 * PAGE)?;
     for page in read {
         found.check(page, "metadata")?;
         for n in found.entries_of(page) {
@@ -53,11 +57,14 @@ pub(super) fn open(
             }
         }
         row.count_in_keys(region, page);
+        meter.did(PAGE)?;
     }
+    meter.did(row.key_pages.len() as u64 * PAGE)?;
     for page in 0..row.value_pages.len() {
         if row.in_page[page].load(Ordering::Relaxed) > 0 {
             found.check(found.pages_of_meta() + page, "values")?;
         }
+        meter.did(PAGE)?;
     }
     Ok(found.row)
 }
@@ -66,19 +73,20 @@ pub(super) fn open(
 /// to `lost`.
 pub(crate) fn salvage_row<'a>(
     region: &'a Region,
-    table: TableId,
-    meta: &RowTable,
+    (table, meta): (TableId, &RowTable),
     drained: &DrainedMap,
-    lost: &mut Vec<Damage>,
+    (lost, meter): (&mut Vec<Damage>, &Meter),
 ) -> Result<Vec<Record<'a>>> {
     let Some(found) = keep(Found::read(region, table, meta), lost)? else {
         return Ok(Vec::new());
     };
+    found.plan(meter)?;
     let (row, mut records) = (&found.row, Vec::new());
     let (array, pages) = (row.entry_pages.len(), found.directory.pages.len());
     let mut keys = Checked::new(array..found.pages_of_meta(), "metadata");
     let mut values = Checked::new(found.pages_of_meta()..pages, "values");
     for page in 0..array {
+        meter.did(PAGE)?;
         if row.is_covered(region, page, drained)
             || keep(found.check(page, "metadata"), lost)?.is_none()
         {
@@ -98,6 +106,7 @@ pub(crate) fn salvage_row<'a>(
             }
         }
     }
+    meter.did((pages - array) as u64 * PAGE)?;
     Ok(records)
 }
 
@@ -181,6 +190,12 @@ impl<'a> Found<'a> {
         Ok(Found { region, table, meta: *meta, directory, row })
     }
 
+    /// The bytes of its pages are to be read.
+    fn plan(&self, meter: &Meter) -> Result<()> {
+        meter.plan(self.directory.pages.len() as u64 * PAGE);
+        meter.did(0)
+    }
+
     /// The entries of a page of the array.
     fn entries_of(&self, page: usize) -> Range<u32> {
         let from = page as u32 * ENTRIES;
@@ -242,8 +257,14 @@ fn page_span(page: u32, pages: u32) -> Span {
 }
 
 /// The row tables whose directories are whole, by their numbers, but for what lies in `zones`. They
-/// may have been drained, and their other pages used again.
-pub(crate) fn find_rows(region: &Region, zones: &[Range<u64>]) -> Result<Vec<(TableId, RowTable)>> {
+/// may have been drained, and their other pages used again. `meter` counts what is looked through.
+pub(crate) fn find_rows(
+    region: &Region,
+    zones: &[Range<u64>],
+    meter: &Meter,
+) -> Result<Vec<(TableId, RowTable)>> {
+    let in_zones = zones.iter().map(|zone| zone.end - zone.start).sum();
+    meter.plan(region.len().saturating_sub(in_zones));
     let mut zones = zones.to_vec();
     zones.sort_by_key(|zone| zone.start);
     let mut zones = zones.into_iter().peekable();
@@ -255,6 +276,7 @@ pub(crate) fn find_rows(region: &Region, zones: &[Range<u64>]) -> Result<Vec<(Ta
             continue;
         }
         found.extend(directory_at(region, at)?);
+        meter.did(PAGE)?;
         at += PAGE;
     }
     found.sort_by_key(|(_, row)| row.id);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::base::options::Failpoint;
+use crate::base::progress::Meter;
 use crate::base::record::{EntryRef, Kind, LSN_MAX};
 use crate::memtable::{encode_record, set_seq};
 use crate::mvcc::pin;
@@ -195,7 +196,7 @@ impl World {
     fn opened(&self, drained: &DrainedMap) -> Result<RowTables> {
         let rows: Vec<_> = self.matrix.rows.load().iter().map(|row| row.meta).collect();
         let home = (Arc::clone(&self.matrix.pages), Level0Container::Matrix);
-        RowTables::open(home, 1, &rows, drained)
+        RowTables::open(home, 1, (&rows, drained), &Meter::silent())
     }
 }
 

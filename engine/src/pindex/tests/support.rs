@@ -9,6 +9,7 @@ use super::super::forest::Forest;
 use super::super::node::{NODE, SLOTS, Slot};
 use super::super::tree::Tree;
 use crate::base::options::Failpoint;
+use crate::base::progress::Meter;
 use crate::base::record::{Kind, LSN_MAX, Lsn};
 use crate::memtable::{encode_record, record_at, set_seq};
 use crate::mvcc::pin;
@@ -174,8 +175,10 @@ pub(super) fn open_with(
 ) -> std::result::Result<Map, String> {
     let mut region = Region::of_machine(machine, 0).map_err(|e| e.to_string())?;
     Arc::get_mut(&mut region).unwrap().set_failpoint(failpoint);
-    let forest = Forest::open(&region, &zones.region, OWNER, 1).map_err(|e| e.to_string())?;
+    let reads = (1, &Meter::silent());
+    let forest = Forest::open(&region, &zones.region, OWNER, reads).map_err(|e| e.to_string())?;
     let forest = forest.ok_or("there is no index")?;
+    forest.begin(OWNER.1).map_err(|e| e.to_string())?;
     let tree = forest.take(TABLE).ok_or("the table has no tree")?;
     Ok(Map { forest, tree, zones: Arc::clone(zones) })
 }

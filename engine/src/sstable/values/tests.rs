@@ -3,6 +3,7 @@ use std::cell::Cell;
 use super::*;
 use crate::base::memory::Gauge;
 use crate::base::options::Compression;
+use crate::base::progress::Meter;
 use crate::base::record::{Cursor, EntryRef, FORMAT, Kind, LSN_MAX, checksum};
 use crate::mvcc::pin;
 use crate::sstable::tests::{forward, sim_store};
@@ -315,7 +316,7 @@ type Row = (Vec<u8>, Kind, Vec<u8>);
 /// it reports of it.
 fn salvaged(store: &Arc<ExtentStore>) -> Vec<(u64, Vec<Row>, usize)> {
     let mut lost = Vec::new();
-    let found = crate::sstable::find_extents(store, &mut lost);
+    let found = crate::sstable::find_extents(store, &mut lost, &Meter::silent()).unwrap();
     assert_eq!(lost, []);
     let extents = found.each_of(|_| true);
     let salvage = |extent: Arc<Extent>| {
@@ -473,7 +474,7 @@ fn extents_are_found_beside_sectors_that_cannot_be_read() {
     let end = bad.offset + u64::from(bad.len);
     files.make_unreadable(&store.path(bad.file), end - 1..end);
     let mut lost = Vec::new();
-    let found = crate::sstable::find_extents(&store, &mut lost);
+    let found = crate::sstable::find_extents(&store, &mut lost, &Meter::silent()).unwrap();
     let ids: Vec<u64> = found.each_of(|_| true).map(|extent| extent.meta().id).collect();
     assert_eq!(ids, [1, 3]);
     assert_eq!(lost.len(), 1, "{lost:?}");
