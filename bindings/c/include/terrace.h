@@ -820,8 +820,8 @@ typedef void (*terrace_call)(void *context);
  * Is told how far work is, and says whether it goes on. operation is "open", "verify", "backup",
  * "restore", "salvage" or "close"; done of total bytes are done, or steps of a closing. total is 0
  * as long as nothing is known. The thread of the call and threads of the library call it, for one
- * piece of work one at a time. Several pieces may be under way at once. It calls no function of
- * the library, and returns normally. The text is valid until then.
+ * piece of work one at a time. Several pieces may be under way at once. Calls of the same database
+ * in it fail with TERRACE_INVALID. It returns normally. The text is valid until then.
  */
 typedef bool (*terrace_progress_function)(void *context,
                                           const char *operation,

@@ -40,8 +40,8 @@ pub type Call = Option<unsafe extern "C" fn(context: *mut c_void)>;
 /// Is told how far work is, and says whether it goes on. operation is "open", "verify", "backup",
 /// "restore", "salvage" or "close"; done of total bytes are done, or steps of a closing. total is 0
 /// as long as nothing is known. The thread of the call and threads of the library call it, for one
-/// piece of work one at a time. Several pieces may be under way at once. It calls no function of
-/// the library, and returns normally. The text is valid until then.
+/// piece of work one at a time. Several pieces may be under way at once. Calls of the same database
+/// in it fail with TERRACE_INVALID. It returns normally. The text is valid until then.
 pub type ProgressFunction = Option<
     unsafe extern "C" fn(
         context: *mut c_void,

@@ -7,6 +7,7 @@ use terrace::Existing;
 use crate::bytes_like::BytesLike;
 use crate::calls::released;
 use crate::exit;
+use crate::progress::{Meter, Told};
 
 /// So many rows are taken from Python before the engine gets them.
 const ROWS: usize = 1024;
@@ -21,13 +22,16 @@ pub(crate) fn pairs<'py>(
     }
 }
 
-/// Loads pairs in ascending order of keys, all of them or none; how many there were.
+/// Loads pairs in ascending order of keys, all of them or none; how many there were. `progress` and
+/// Ctrl-C end it before the last step.
 pub(crate) fn load(
     table: &terrace::Table,
     rows: &Bound<'_, PyAny>,
     existing: Existing,
+    progress: Option<&Told<'_>>,
 ) -> PyResult<u64> {
-    let py = rows.py();
+    let (py, mut meter) = (rows.py(), Meter::new(progress));
+    meter.did(py, 0, false)?;
     let mut load = released(py, || table.bulk_load(existing))?;
     let (mut chunk, mut count) = (Vec::with_capacity(ROWS), 0);
     let mut pairs = pairs(rows)?;
@@ -44,7 +48,9 @@ pub(crate) fn load(
         let load = &mut load;
         let rows = &chunk;
         released(py, move || rows.iter().try_for_each(|(key, value)| load.put(key, value)))?;
+        meter.did(py, count, false)?;
     }
+    meter.did(py, count, true)?;
     released(py, || load.finish())?;
     Ok(count)
 }

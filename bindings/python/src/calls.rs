@@ -3,14 +3,14 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use terrace::{Durability, ErrorKind};
 
 use crate::pending::PendingCommit;
-use crate::{errors, events, exit};
+use crate::{errors, events, exit, progress};
 
 /// A wait is cut into slices of this length. Between two of them signals are looked at.
 pub(crate) const SLICE: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ pub(crate) fn released<T: Send>(
     outcome(py, detached(py, || catch_unwind(AssertUnwindSafe(f))))
 }
 
-type Caught<T> = std::thread::Result<terrace::Result<T>>;
+pub(crate) type Caught<T> = std::thread::Result<terrace::Result<T>>;
 
 /// What came of a call.
 pub(crate) fn outcome<T>(py: Python<'_>, caught: Caught<T>) -> PyResult<T> {
@@ -104,36 +104,49 @@ pub(crate) fn commit(
     PendingCommit::new(db, pending).wait_for(py, None)
 }
 
-/// Runs `f` on a thread of its own, and `look` in between, which may raise. After Ctrl-C the call
-/// ends at once; what `f` does goes on to its end. A function that is told of an event runs `f` on
-/// its own thread: a closing on another one would wait until that function has returned.
+/// Runs `f` on a thread of its own. After Ctrl-C the call ends at once; what `f` does goes on to
+/// its end. A function that is told of an event runs `f` on its own thread: a closing on another
+/// one would wait until that function has returned.
 pub(crate) fn watched<T: Send + 'static>(
     py: Python<'_>,
     f: impl FnOnce() -> terrace::Result<T> + Send + 'static,
-    mut look: impl FnMut() -> PyResult<()>,
 ) -> PyResult<T> {
     if events::tells() {
         return released(py, f);
     }
     let (sender, receiver) = sync_channel(1);
-    let work = move || {
-        // Without a receiver, which Ctrl-C has ended, the outcome goes nowhere.
-        drop(sender.send(catch_unwind(AssertUnwindSafe(f))));
-    };
-    std::thread::Builder::new().name("terrace-python".into()).spawn(work)?;
+    let f = progress::for_this_thread(f);
+    // Without a receiver, which Ctrl-C has ended, the outcome goes nowhere.
+    spawn(move || drop(sender.send(f())))?;
     let receiver = parking_lot::Mutex::new(receiver);
     loop {
-        match detached(py, || receiver.lock().recv_timeout(SLICE / 2)) {
-            Ok(caught) => return outcome(py, caught),
-            Err(RecvTimeoutError::Timeout) => {
-                py.check_signals()?;
-                look()?;
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(errors::internal(py, "a thread ended without an outcome"));
-            }
+        match next(py, &receiver) {
+            Some(caught) => return outcome(py, caught.ok_or_else(|| lost(py))?),
+            None => py.check_signals()?,
         }
     }
+}
+
+/// Runs `f` on a thread of the library.
+pub(crate) fn spawn(f: impl FnOnce() + Send + 'static) -> PyResult<()> {
+    std::thread::Builder::new().name("terrace-python".into()).spawn(f)?;
+    Ok(())
+}
+
+/// What comes next from a thread, within half a slice; `None` inside where it has ended.
+pub(crate) fn next<T: Send>(
+    py: Python<'_>,
+    receiver: &parking_lot::Mutex<Receiver<T>>,
+) -> Option<Option<T>> {
+    match detached(py, || receiver.lock().recv_timeout(SLICE / 2)) {
+        Ok(received) => Some(Some(received)),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => Some(None),
+    }
+}
+
+pub(crate) fn lost(py: Python<'_>) -> PyErr {
+    errors::internal(py, "a thread ended without an outcome")
 }
 
 /// Keeps a database open for an object of Python. The last field of the object: where the object

@@ -3,14 +3,15 @@
 use std::ops::ControlFlow;
 
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use crate::calls::released;
 use crate::key_range::Bounds;
 use crate::table::Table;
 use crate::{exit, json};
 
-/// Compacts a range. `progress` is called as it goes on; if it raises, or Ctrl-C is pressed, the
-/// compaction stops.
+/// Compacts a range. `progress` is called as it goes on; if it raises or returns `False`, or Ctrl-C
+/// is pressed, the compaction stops.
 pub(crate) fn compact(
     py: Python<'_>,
     table: &Table,
@@ -25,13 +26,13 @@ pub(crate) fn compact(
             let Some(_pass) = exit::pass_unless_ended() else { return ControlFlow::Break(()) };
             let told = Python::attach(|py| {
                 py.check_signals()?;
-                match &progress {
-                    Some(progress) => progress.call1(py, (json::to_python(py, at)?,)).map(drop),
-                    None => Ok(()),
-                }
+                let Some(progress) = &progress else { return Ok(true) };
+                let answer = progress.call1(py, (json::to_python(py, at)?,))?;
+                Ok(!answer.is(PyBool::new(py, false)))
             });
             match told {
-                Ok(()) => ControlFlow::Continue(()),
+                Ok(true) => ControlFlow::Continue(()),
+                Ok(false) => ControlFlow::Break(()),
                 Err(error) => {
                     raised = Some(error);
                     ControlFlow::Break(())

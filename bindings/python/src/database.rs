@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::backup;
 use crate::batch::Batch;
 use crate::bytes_like::BytesLike;
 use crate::calls::{KeepOpen, PATIENCE, detached, in_turn, released, watched};
 use crate::pending::PendingCommit;
+use crate::progress::{Told, told};
 use crate::retry::Transactions;
 use crate::snapshot::Snapshot;
 use crate::table::{NameOrTable, Table};
@@ -70,7 +70,7 @@ impl Database {
     /// space until it is closed. Of any other database it is one more handle.
     fn refresh(&self, py: Python<'_>) -> PyResult<Database> {
         let db = self.db.clone();
-        Ok(Database::new(watched(py, move || db.refresh(), || Ok(()))?, self.create_tables))
+        Ok(Database::new(told(py, None, move || db.refresh())?, self.create_tables))
     }
 
     fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
@@ -332,7 +332,7 @@ impl Database {
         let durability = options::durability(py, durability)?;
         if durability == terrace::Durability::Remote {
             let (db, id) = (self.db.clone(), id.to_vec());
-            return watched(py, move || db.roll_back_prepared(id, durability), || Ok(()));
+            return watched(py, move || db.roll_back_prepared(id, durability));
         }
         self.in_turn(py, |db| db.roll_back_prepared(&id, durability))
     }
@@ -355,24 +355,26 @@ impl Database {
 
     /// Checks every structure on every tier against its checksum. Writers wait meanwhile.
     ///
-    /// Damage is no exception but in the report.
-    fn verify(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    /// Damage is no exception but in the report. `progress` is as of `terrace.verify`.
+    #[pyo3(signature = (*, progress=None))]
+    fn verify(&self, py: Python<'_>, progress: Option<Told<'_>>) -> PyResult<Py<PyAny>> {
         let db = self.db.clone();
-        json::to_python(py, &watched(py, move || db.verify(), || Ok(()))?)
+        json::to_python(py, &told(py, progress.as_ref(), move || db.verify())?)
     }
 
     /// Adds a backup to the set in a directory, which is made if it is missing. Writers go on.
     ///
-    /// `progress` is called about ten times a second with the bytes that the set has gained. After
-    /// Ctrl-C the backup goes on to its end in a thread.
+    /// `progress` is called with a dictionary about ten times a second. If it returns `False` the
+    /// backup is not in the set, and the call raises `CancelledError`. Ctrl-C ends it too.
     #[pyo3(signature = (path, *, progress=None))]
     fn backup(
         &self,
         py: Python<'_>,
         path: PathBuf,
-        progress: Option<&Bound<'_, PyAny>>,
+        progress: Option<Told<'_>>,
     ) -> PyResult<Py<PyAny>> {
-        json::to_python(py, &backup::take(py, &self.db, path, progress)?)
+        let db = self.db.clone();
+        json::to_python(py, &told(py, progress.as_ref(), move || db.backup(path))?)
     }
 
     /// Writes all tables with their options, their rows, and the last blob to a binary file, as one
@@ -420,15 +422,19 @@ impl Database {
         #[pyo3(from_py_with = options::size)] size: u64,
     ) -> PyResult<u64> {
         let db = self.db.clone();
-        watched(py, move || db.grow_pm(size), || Ok(()))
+        watched(py, move || db.grow_pm(size))
     }
 
     /// Closes the database for all handles. Raises `UnavailableError` when the last sync failed.
     ///
-    /// A second call does nothing. After Ctrl-C it goes on to its end in a thread.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// A second call does nothing. `progress` is called with a dictionary of steps, and cannot end
+    /// it. After Ctrl-C it goes on to its end in a thread.
+    #[pyo3(signature = (*, progress=None))]
+    fn close(&self, py: Python<'_>, progress: Option<Told<'_>>) -> PyResult<()> {
         let db = self.db.clone();
-        watched(py, move || db.close(), || Ok(()))
+        // On another thread it would wait for the function that is told of an event.
+        let progress = progress.as_ref().filter(|_| !crate::events::tells());
+        told(py, progress, move || db.close())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -437,7 +443,7 @@ impl Database {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py)
+        self.close(py, None)
     }
 
     fn __repr__(&self) -> String {

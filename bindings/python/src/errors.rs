@@ -26,10 +26,16 @@ pub(crate) fn engine(py: Python<'_>, error: &terrace::Error) -> PyErr {
         ErrorKind::Busy => "BusyError",
     };
     let exception = new(py, class, error.to_string());
-    match with_damage(py, &exception, error) {
+    match with_damage(py, &exception, error).and_then(|()| with_report(py, &exception, error)) {
         Ok(()) => exception,
         Err(other) => other,
     }
+}
+
+/// What a verification had found that was cancelled goes with its exception.
+fn with_report(py: Python<'_>, exception: &PyErr, error: &terrace::Error) -> PyResult<()> {
+    let Some(report) = error.report() else { return Ok(()) };
+    exception.value(py).setattr("report", crate::json::to_python(py, report)?)
 }
 
 /// A damaged place goes with its exception, as a dictionary.
@@ -46,6 +52,11 @@ pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
 /// The exception for a call whose time is over.
 pub(crate) fn timeout(py: Python<'_>, message: String) -> PyErr {
     new(py, "TimeoutError", message)
+}
+
+/// The exception for a call that a function ended which was told how far it is.
+pub(crate) fn cancelled(py: Python<'_>, message: String) -> PyErr {
+    new(py, "CancelledError", message)
 }
 
 /// The exception for an object whose time is over.

@@ -59,7 +59,7 @@ pub(crate) fn open_shared(
 ) -> PyResult<Database> {
     let options = options::database(options)?;
     let open = move || options.open_shared(&url, path);
-    Ok(Database::new(watched(py, open, || Ok(()))?, create_tables))
+    Ok(Database::new(watched(py, open)?, create_tables))
 }
 
 /// Follows the shared database of a store, with data of its own in `path`, or in the store with the
@@ -103,7 +103,7 @@ pub(crate) fn shared_status(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PyAny>> {
     let options = options::database(options)?;
-    json::to_python(py, &watched(py, move || options.shared_status(&url), || Ok(()))?)
+    json::to_python(py, &watched(py, move || options.shared_status(&url))?)
 }
 
 /// Forgets a follower that was registered by the option `follower_name`: the store keeps nothing
@@ -117,7 +117,7 @@ pub(crate) fn forget_follower(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
     let options = options::database(options)?;
-    watched(py, move || options.forget_follower(&url, &name), || Ok(()))
+    watched(py, move || options.forget_follower(&url, &name))
 }
 
 impl Follower {
@@ -127,7 +127,7 @@ impl Follower {
         start: impl FnOnce(terrace::Options) -> terrace::Result<Node> + Send + 'static,
     ) -> PyResult<Follower> {
         let options = options::database(options)?;
-        Ok(Follower(Some(Arc::new(watched(py, move || start(options), || Ok(()))?))))
+        Ok(Follower(Some(Arc::new(watched(py, move || start(options))?))))
     }
 
     /// Runs what may wait for the store or for the node's thread.
@@ -137,7 +137,7 @@ impl Follower {
         f: impl FnOnce(&Node) -> terrace::Result<T> + Send + 'static,
     ) -> PyResult<T> {
         let node = self.node(py)?;
-        watched(py, move || f(&node), || Ok(()))
+        watched(py, move || f(&node))
     }
 
     fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {

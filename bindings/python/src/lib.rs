@@ -26,6 +26,7 @@ mod key_range;
 mod open;
 mod options;
 mod pending;
+mod progress;
 mod reads;
 mod retry;
 mod rows;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::calls::watched;
 use crate::database::Database;
+use crate::progress::{Told, told};
 use crate::{json, options};
 
 /// Opens the database in a directory, and creates one where the directory is missing or empty.
@@ -18,12 +18,15 @@ use crate::{json, options};
 /// `option_names()["database"]` has the options: sizes are numbers of bytes or text such as
 /// `"256MiB"`.
 ///
+/// `progress` is called with a dictionary about ten times a second. If it returns `False` the
+/// opening ends with `CancelledError`. Ctrl-C ends it too.
+///
 /// Raises `ExistsError` for other files in the directory; `MissingDatabaseError`; `InvalidError`
 /// for options out of bounds; `BusyError` when another process has it open; `FullError`;
 /// `CorruptError`.
 #[pyfunction]
 #[pyo3(signature = (
-    path, *, read_only=false, must_exist=false, create_tables=true, **options
+    path, *, read_only=false, must_exist=false, create_tables=true, progress=None, **options
 ))]
 pub(crate) fn open(
     py: Python<'_>,
@@ -31,6 +34,7 @@ pub(crate) fn open(
     read_only: bool,
     must_exist: bool,
     create_tables: bool,
+    progress: Option<Told<'_>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Database> {
     let options = options::database(options)?;
@@ -39,50 +43,56 @@ pub(crate) fn open(
         (false, true) => options.open_existing(path),
         (false, false) => options.open(path),
     };
-    Ok(Database::new(watched(py, open, || Ok(()))?, create_tables && !read_only))
+    Ok(Database::new(told(py, progress.as_ref(), open)?, create_tables && !read_only))
 }
 
-/// Creates a database in a directory, which must be missing or empty.
+/// Creates a database in a directory, which must be missing or empty. `progress` is as of `open`.
 #[pyfunction]
-#[pyo3(signature = (path, *, create_tables=true, **options))]
+#[pyo3(signature = (path, *, create_tables=true, progress=None, **options))]
 pub(crate) fn create(
     py: Python<'_>,
     path: PathBuf,
     create_tables: bool,
+    progress: Option<Told<'_>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Database> {
     let options = options::database(options)?;
-    Ok(Database::new(watched(py, move || options.create(path), || Ok(()))?, create_tables))
+    let create = move || options.create(path);
+    Ok(Database::new(told(py, progress.as_ref(), create)?, create_tables))
 }
 
 /// Checks the database in a directory with the options of `open`; beside a process that writes, as
 /// `open` with `read_only` shows it. Damage is no exception but in the report.
 ///
 /// `pm_path` and `object_store` name the region and the store where the database has them
-/// elsewhere.
+/// elsewhere. `progress` is as of `open`; `CancelledError.report` has what was found by then.
 #[pyfunction]
-#[pyo3(signature = (path, **options))]
+#[pyo3(signature = (path, *, progress=None, **options))]
 pub(crate) fn verify(
     py: Python<'_>,
     path: PathBuf,
+    progress: Option<Told<'_>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PyAny>> {
     let options = options::database(options)?;
-    json::to_python(py, &watched(py, move || options.verify(path), || Ok(()))?)
+    json::to_python(py, &told(py, progress.as_ref(), move || options.verify(path))?)
 }
 
 /// Writes what can be read of a damaged database to a new one in `to`, which must be missing or
-/// empty. The report has what was lost. Options are as of `verify`.
+/// empty. The report has what was lost. Options are as of `verify`, and
+/// `progress` is as of `open`.
 #[pyfunction]
-#[pyo3(signature = (source, to, **options))]
+#[pyo3(signature = (source, to, *, progress=None, **options))]
 pub(crate) fn salvage(
     py: Python<'_>,
     source: PathBuf,
     to: PathBuf,
+    progress: Option<Told<'_>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PyAny>> {
     let options = options::database(options)?;
-    json::to_python(py, &watched(py, move || options.salvage(source, to), || Ok(()))?)
+    let salvage = move || options.salvage(source, to);
+    json::to_python(py, &told(py, progress.as_ref(), salvage)?)
 }
 
 /// The names of the options of databases, tables and transactions, each with what it takes.

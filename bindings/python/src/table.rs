@@ -7,6 +7,7 @@ use pyo3::types::{PyBytes, PyDict, PySlice, PyString, PyTuple};
 use crate::bytes_like::{self, BytesLike};
 use crate::calls::{KeepOpen, PATIENCE, commit, in_turn, released};
 use crate::key_range::{self, bounds};
+use crate::progress::Told;
 use crate::rows::{Limit, Part, Rows, row};
 use crate::{bulk_load, compact, errors, json, options, reads};
 
@@ -473,7 +474,8 @@ impl Table {
 
     /// Compacts a range until its last level has all of it. The background does what is needed.
     ///
-    /// `progress` is called with a dictionary. The compaction stops if it raises, or after Ctrl-C.
+    /// `progress` is called with a dictionary. The compaction stops if it raises or returns
+    /// `False`, or after Ctrl-C.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None, progress=None))]
     fn compact_range(
         &self,
@@ -490,10 +492,19 @@ impl Table {
     /// Loads pairs in ascending order of keys, all of them at once; how many there were.
     ///
     /// It raises `ExistsError` for a key that the table has, and changes nothing then, unless
-    /// `existing="replace"`. It holds about 2 MiB of memory.
-    #[pyo3(signature = (rows, *, existing="refuse"))]
-    fn bulk_load(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, existing: &str) -> PyResult<u64> {
-        bulk_load::load(&self.table, rows, options::existing(py, existing)?)
+    /// `existing="replace"`. It holds about 2 MiB of memory. `progress` is called with a dictionary
+    /// about ten times a second. If it returns `False` nothing is loaded, and the call raises
+    /// `CancelledError`. Ctrl-C ends it too.
+    #[pyo3(signature = (rows, *, existing="refuse", progress=None))]
+    fn bulk_load(
+        &self,
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        existing: &str,
+        progress: Option<Told<'_>>,
+    ) -> PyResult<u64> {
+        let existing = options::existing(py, existing)?;
+        bulk_load::load(&self.table, rows, existing, progress.as_ref())
     }
 
     /// The rows of a range as a `pyarrow.Table` with the columns key and value.

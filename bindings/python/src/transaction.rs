@@ -537,7 +537,7 @@ impl Transaction {
             self.keep.check_not_forked(py)?;
             let txn = self.take_if_running(py).ok_or_else(|| self.ended(py))?;
             let id = id.to_vec();
-            return watched(py, move || txn.prepare(id), || Ok(()));
+            return watched(py, move || txn.prepare(id));
         }
         self.end(py, |txn, until| txn.try_prepare(&id, until))
     }

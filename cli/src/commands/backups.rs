@@ -47,8 +47,7 @@ pub(crate) fn list(
     }
     if arguments.verify {
         interrupt::on_signals();
-        let report = set.verify().map_err(Failure::stopped(super::verify::UNKNOWN))?;
-        return super::verify::print(session, &report);
+        return super::verify::told(session, set.verify());
     }
     let (backups, output) = (set.list()?, &mut session.output);
     if output.json {

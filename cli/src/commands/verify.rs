@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::text::grouped;
 
 /// What is left of a verification that was stopped.
-pub(super) const UNKNOWN: &str = "nothing is known of the rest";
+const UNKNOWN: &str = "nothing is known of the rest";
 
 /// Checks the database. Damage is a negative answer, not an error, and so is what cannot be read.
 pub(crate) fn run(session: &mut Session, arguments: &VerifyArguments) -> Result<Outcome, Failure> {
@@ -22,13 +22,32 @@ pub(crate) fn run(session: &mut Session, arguments: &VerifyArguments) -> Result<
     // Without opening it: what is too damaged to be opened can still be verified.
     interrupt::on_signals();
     let report = session.options().verify(session.directory());
-    let report = report.map_err(Failure::stopped(UNKNOWN))?;
-    session.say_commit(report.commit);
-    print(session, &report)
+    told(session, report)
+}
+
+/// Prints the report of a verification. Of one that a signal has stopped it prints what was found
+/// by then, and fails.
+pub(super) fn told(
+    session: &mut Session,
+    report: terrace::Result<VerifyReport>,
+) -> Result<Outcome, Failure> {
+    match report {
+        Ok(report) => {
+            session.say_commit(report.commit);
+            print(session, &report)
+        }
+        Err(error) => {
+            if let Some(report) = error.report() {
+                print(session, report)?;
+            }
+            Err(Failure::stopped(UNKNOWN)(error))
+        }
+    }
 }
 
 /// Compares all rows of two nodes at one commit. A difference is a negative answer.
 fn compare(session: &mut Session, other: &Path) -> Result<Outcome, Failure> {
+    interrupt::on_signals();
     let digest = |path: &Path| -> terrace::Result<Digest> {
         let db = session.options().share(false).open_read_only(database_of(path))?;
         let digest = db.digest()?;
@@ -71,7 +90,7 @@ fn database_of(node: &Path) -> PathBuf {
 }
 
 /// Prints what was found.
-pub(super) fn print(session: &mut Session, report: &VerifyReport) -> Result<Outcome, Failure> {
+fn print(session: &mut Session, report: &VerifyReport) -> Result<Outcome, Failure> {
     let output = &mut session.output;
     if output.json {
         output.object(report)?;
@@ -84,6 +103,9 @@ pub(super) fn print(session: &mut Session, report: &VerifyReport) -> Result<Outc
             output.line(&format!("  expected  {}", damage.expected))?;
             output.line(&format!("  got       {}", damage.got))?;
         }
+        for part in &report.not_checked {
+            output.line(&format!("not looked at, or not to the end: {part}"))?;
+        }
         for unreadable in &report.unreadable {
             output.line(&format!("could not be read: {}", unreadable.what))?;
             output.line(&format!("  tier      {}", unreadable.tier))?;
@@ -93,6 +115,7 @@ pub(super) fn print(session: &mut Session, report: &VerifyReport) -> Result<Outc
         }
         let checked = grouped(report.checked);
         let found = match (report.damages.len(), report.unreadable.len()) {
+            (0, 0) if !report.not_checked.is_empty() => "no damage by then".to_string(),
             (0, 0) => "all sound".to_string(),
             (damaged, 0) => format!("{damaged} damaged"),
             (damaged, unread) => format!("{damaged} damaged, {unread} could not be read"),

@@ -70,6 +70,13 @@ impl Bench {
 /// The code and the errors of a command that is sent a signal once it takes signals.
 #[cfg(target_os = "linux")]
 pub(crate) fn interrupted(command: &mut Command) -> (Option<i32>, String) {
+    let Ran { code, err, .. } = output_when_interrupted(command);
+    (code, err)
+}
+
+/// All of such a command.
+#[cfg(target_os = "linux")]
+pub(crate) fn output_when_interrupted(command: &mut Command) -> Ran {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let takes_signals = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -82,8 +89,7 @@ pub(crate) fn interrupted(command: &mut Command) -> (Option<i32>, String) {
     }
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    Ran::of(child.wait_with_output().unwrap())
 }
 
 impl Ran {

@@ -109,16 +109,25 @@ class _VerifyReport(TypedDict):
     damages: list[Damage]
     unreadable: list[Unreadable]
     commit: int | None
+    not_checked: list[str]
 
 class _SalvageReport(TypedDict):
     tables: int
     records: int
     lost: list[Damage]
 
+class _Progress(TypedDict):
+    operation: Literal["open", "verify", "backup", "restore", "salvage", "close", "bulk_load"]
+    done: int
+    total: int
+    unit: Literal["bytes", "rows", "steps"]
+
 class _CompactionProgress(TypedDict):
     drains: int
     compactions: int
     is_finished: bool
+
+_Told = Callable[[_Progress], object] | None
 
 class _PreparedInfo(TypedDict):
     id: bytes
@@ -217,10 +226,15 @@ def open(
     read_only: bool = False,
     must_exist: bool = False,
     create_tables: bool = True,
+    progress: _Told = None,
     **options: Unpack[_OpeningOptions],
 ) -> Database: ...
 def create(
-    path: _Path, *, create_tables: bool = True, **options: Unpack[_OpeningOptions]
+    path: _Path,
+    *,
+    create_tables: bool = True,
+    progress: _Told = None,
+    **options: Unpack[_OpeningOptions],
 ) -> Database: ...
 def open_shared(
     url: str, path: _Path, *, create_tables: bool = True, **options: Unpack[_OpeningOptions]
@@ -229,15 +243,17 @@ def follow(url: str, path: _Path, **options: Unpack[_OpeningOptions]) -> Followe
 def standby(url: str, path: _Path, **options: Unpack[_OpeningOptions]) -> Follower: ...
 def shared_status(url: str, **options: Unpack[_DatabaseOptions]) -> _SharedStatus: ...
 def forget_follower(url: str, name: str, **options: Unpack[_DatabaseOptions]) -> None: ...
-def verify(path: _Path, **options: Unpack[_DatabaseOptions]) -> _VerifyReport: ...
+def verify(
+    path: _Path, *, progress: _Told = None, **options: Unpack[_DatabaseOptions]
+) -> _VerifyReport: ...
 def salvage(
-    source: _Path, to: _Path, **options: Unpack[_DatabaseOptions]
+    source: _Path, to: _Path, *, progress: _Told = None, **options: Unpack[_DatabaseOptions]
 ) -> _SalvageReport: ...
 def restore(
     path: _Path,
     to: _Path,
     *,
-    progress: Callable[[int], object] | None = None,
+    progress: _Told = None,
     **options: Unpack[_OpeningOptions],
 ) -> None: ...
 def option_names() -> _OptionNames: ...
@@ -300,10 +316,8 @@ class Database(Mapping[str, Table]):
     def last_blob(self) -> bytes | None: ...
     def stats(self) -> dict[str, Any]: ...
     def metrics_text(self) -> str: ...
-    def verify(self) -> _VerifyReport: ...
-    def backup(
-        self, path: _Path, *, progress: Callable[[int], object] | None = None
-    ) -> _BackupInfo: ...
+    def verify(self, *, progress: _Told = None) -> _VerifyReport: ...
+    def backup(self, path: _Path, *, progress: _Told = None) -> _BackupInfo: ...
     def dump(
         self,
         file: SupportsWrite[bytes],
@@ -315,7 +329,7 @@ class Database(Mapping[str, Table]):
         self, file: SupportsRead[bytes], *, tables: Sequence[str] | None = None
     ) -> _DumpReport: ...
     def grow_pm(self, size: int) -> int: ...
-    def close(self) -> None: ...
+    def close(self, *, progress: _Told = None) -> None: ...
 
 @final
 class Table(MutableMapping[bytes, bytes]):
@@ -447,6 +461,7 @@ class Table(MutableMapping[bytes, bytes]):
         rows: Mapping[bytes, Buffer] | Iterable[tuple[Buffer, Buffer]],
         *,
         existing: Literal["refuse", "replace"] = "refuse",
+        progress: _Told = None,
     ) -> int: ...
     def to_arrow(self, **range: Unpack[_Range]) -> pyarrow.Table: ...
     def to_batches(self, **range: Unpack[_Range]) -> pyarrow.RecordBatchReader: ...
@@ -678,8 +693,6 @@ class Follower:
 class BackupSet:
     def __new__(cls, path: _Path, **options: Unpack[_OpeningOptions]) -> Self: ...
     def list(self) -> list[_BackupInfo]: ...
-    def restore(
-        self, number: int, to: _Path, *, progress: Callable[[int], object] | None = None
-    ) -> None: ...
+    def restore(self, number: int, to: _Path, *, progress: _Told = None) -> None: ...
     def delete(self, number: int) -> None: ...
-    def verify(self) -> _VerifyReport: ...
+    def verify(self, *, progress: _Told = None) -> _VerifyReport: ...

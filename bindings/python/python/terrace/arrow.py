@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as _pandas
     import pyarrow as _pyarrow
 
-    from terrace._terrace import Table, _Range
+    from terrace._terrace import Table, _Range, _Told
 
 #: A record batch ends once it has so many rows, or so many bytes of keys and values. Arrow has
 #: offsets of 31 bits in a batch.
@@ -106,6 +106,7 @@ def load_arrow(
     key: str = "key",
     value: str = "value",
     existing: Literal["refuse", "replace"] = "refuse",
+    progress: _Told = None,
 ) -> int:
     """Loads a table of ``pyarrow``, a frame of ``polars`` or ``pandas``, a record batch, or an
     iterable of batches; how many rows there were.
@@ -114,4 +115,5 @@ def load_arrow(
     index of ``pandas`` that has the name of a column is that column. Columns of text are loaded as
     UTF-8. Few rows at a time are copied.
     """
-    return table.bulk_load(_pairs(rows, key, value), existing=existing)
+    pairs = _pairs(rows, key, value)
+    return table.bulk_load(pairs, existing=existing, progress=progress)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import pickle
-from typing import ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 
 class Damage(TypedDict):
@@ -162,9 +162,11 @@ class ClosedError(Error, ValueError):
 
 
 class CancelledError(Error, RuntimeError):
-    """The call was ended while it told how far it was."""
+    """The call was ended while it told how far it was. ``report`` has what a verification had found,
+    and under ``not_checked`` where it had not looked."""
 
     kind = "cancelled"
+    report: dict[str, Any] | None = None
 
 
 class InternalError(Error, RuntimeError):
