@@ -106,8 +106,8 @@ impl End {
     }
 }
 
-/// How many puts a second a writer makes alone, and beside others. The two cases take turns, so that
-/// neither has the smaller database.
+/// How many puts a second a writer makes alone, and beside others. The two cases take turns, so
+/// that neither has the smaller database.
 fn beside(
     settings: &Settings,
     report: &mut Report,

@@ -177,7 +177,9 @@ impl Database {
     /// ago that was. `None` once the database is closed.
     pub fn last_blob(&self) -> Option<Bytes> {
         let _guard = crate::mvcc::pin();
-        self.inner.shared.check_open().ok()?;
+        // It waits for nothing that work of the database holds.
+        self.inner.shared.gate.check_open().ok()?;
+        operator::check_outside().ok()?;
         let committer = &self.inner.shared.committer;
         let (_, last) = committer.blobs.as_of(|| committer.readable());
         last.map(|last| committer.blobs.read(last).into())
@@ -187,7 +189,7 @@ impl Database {
     /// none once the database is closed.
     pub fn list_prepared(&self) -> Vec<PreparedInfo> {
         let _guard = crate::mvcc::pin();
-        if self.inner.shared.check_open().is_err() {
+        if self.inner.shared.gate.check_open().is_err() || operator::is_running() {
             return Vec::new();
         }
         self.inner.transactions.prepared.list(&self.inner.shared)

@@ -27,7 +27,7 @@ use super::{OpenedLog, open_log, tell_role};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::operator;
 use crate::base::options::Options;
-use crate::base::progress::{is_told, refused_inside};
+use crate::base::progress::{is_told, is_told_of, refused_inside};
 use crate::engine::open::files_of;
 use crate::engine::{Database, OpenHow, check_closing};
 use crate::mvcc::is_waited_for;
@@ -450,7 +450,10 @@ impl Node {
     /// taken the database out waits for what is read there, and holds what this end needs.
     pub(super) fn check_closable(&self) -> Result<()> {
         let (replaced, current) = (self.replaced.lock(), self.current.read());
-        let is_inside = |it: &Current| it.db.inner.shared.gate.is_inside();
+        let is_inside = |it: &Current| {
+            let shared = &it.db.inner.shared;
+            shared.gate.is_inside() || is_told_of(&shared.events)
+        };
         check_closing(replaced.iter().chain(current.as_ref()).any(is_inside))
     }
 

@@ -274,8 +274,8 @@ fn a_reader_goes_on_behind_a_writer_that_stopped_and_is_gone() {
 /// Bug: a refresh of a reader that came before the writer said that a writer is there. Fix: the
 /// incarnation tells whether one has come.
 ///
-/// Bug: to close a refreshed handle closed the one before. Cause: where no writer had come, both were
-/// of one opening. Fix: each refresh is an opening.
+/// Bug: to close a refreshed handle closed the one before. Cause: where no writer had come, both
+/// were of one opening. Fix: each refresh is an opening.
 #[test]
 fn a_refresh_says_whether_a_writer_has_come() {
     let dir = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ pub(super) fn open(
 ) -> Result<Arc<Instance>> {
     let files = files_of(options);
     files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
-    open_in(&files, (path, options, true), busy, started)
+    open_in(&files, (path, options), (true, busy), started)
 }
 
 /// Whether a writer has come since an opening that came beside none. Until then it shows all that
@@ -57,7 +57,7 @@ pub(crate) fn open_again(engine: &Engine) -> Result<Arc<Instance>> {
     let has_come = has_writer_come(engine)?;
     let message = format!("another process may have {} open; close it there first", path.display());
     let busy = Error::new(ErrorKind::Busy, message);
-    open_in(files, (path, &engine.options, has_come), &busy, time::now())
+    open_in(files, (path, &engine.options), (has_come, &busy), time::now())
 }
 
 /// A registration in place of the lock of an opening beside no writer: from here on one may begin,
@@ -82,8 +82,8 @@ pub(super) fn in_place_of(lock: DirectoryLock, engine: &mut Engine) -> Directory
 
 fn open_in(
     files: &Arc<dyn Files>,
-    (path, options, has_writer_come): (&Path, &Options, bool),
-    busy: &Error,
+    (path, options): (&Path, &Options),
+    (has_writer_come, busy): (bool, &Error),
     started: Instant,
 ) -> Result<Arc<Instance>> {
     let refused = |why: &str| {
