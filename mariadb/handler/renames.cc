@@ -184,6 +184,13 @@ static bool is_left(const Rename &rename)
          !has_definition(rename.from) && !has_any(rename.from);
 }
 
+/* Whether a definition has got the new name, and its table has the old one. */
+static bool is_forgotten(const Rename &rename)
+{
+  return has_own_definition(rename.to) && !has_definition(rename.from) &&
+         is_complete({0, rename.to, rename.from});
+}
+
 /* Gives a definition, and a list of partitions, the new name durably. */
 static bool move_definition(const Rename &rename)
 {
@@ -214,7 +221,7 @@ static bool move_back(const Rename &rename)
   name, the server has undone this one.
 
   It is undone. Before a recovery it is done, as the server's log has it: the log may know the next
-  rename of the statement, undoes that one by its names, and this one behind it. It stays noted then:
+  rename of the statement, undoes that one by its names, and this one behind it. All stay noted then:
   the recovery gives a definition its old name where it could not rename the table.
 */
 static bool settle(const Rename &rename, Definitions *definitions, bool recovers = false)
@@ -231,8 +238,11 @@ static bool settle(const Rename &rename, Definitions *definitions, bool recovers
   {
     (*definitions)[rename.from] = is_defined(rename.to);
     (*definitions)[rename.to] = false;
-    if (recovers && is_backup(rename.to))
+    if (recovers)
       return false;
+    // But the server gives it the name also where the rename was refused, if that is a way back.
+    if (is_forgotten(rename))
+      return move_back({0, rename.to, rename.from});
     if (!is_left(rename))
       return true;
     return move_definition({0, rename.to, rename.from}) && move_back(rename);
@@ -518,9 +528,9 @@ void settle_renames(bool recovers)
       settled.push_back(drop);
   if (have_keys)
     sweep_references();
-  const std::vector<Rename> kept = finish(settled, MYF(MY_WME));
   if (recovers)
     return;
+  const std::vector<Rename> kept = finish(settled, MYF(MY_WME));
   std::lock_guard<std::mutex> guard(lock);
   left = kept;
   // Those of the recovery are noted too.

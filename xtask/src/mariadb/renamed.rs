@@ -23,6 +23,7 @@ pub(super) fn run(
 ) -> Result<Server> {
     a_backup_goes_back(&server, holds)?;
     children_go_back(&server)?;
+    a_table_follows_its_definition(&server, holds)?;
     for refused in ["refuse-keys", "refuse-note"] {
         server = a_start_finds_no_space(server, holds, (refused, &start))
             .with_context(|| refused.to_owned())?;
@@ -77,18 +78,49 @@ fn a_backup_goes_back(server: &Server, holds: &Holds) -> Result<()> {
 /// Bug: where triggers could not follow a copy with RENAME, children referred to the new name,
 /// whose definition was gone. Cause: the drop of it was refused for them, and the server goes on.
 /// Fix: the drop gives them back first. A folder has the name of the file of triggers here.
+///
+/// Bug: a child lost its own keys there. Cause: the server renames the old table, which has kept its
+/// name, to that name. Fix: that is no rename.
 fn children_go_back(server: &Server) -> Result<()> {
-    server.sql(TABLES, "test")?;
-    server.sql("CREATE TRIGGER told BEFORE INSERT ON up FOR EACH ROW SET @told = 1", "test")?;
-    let folder = server.data().join("test").join("above.TRG");
-    fs::create_dir(&folder).context("taking the name of triggers")?;
-    let said =
-        server.sql("ALTER TABLE up ADD COLUMN b INT, RENAME TO above, ALGORITHM=COPY", "test");
-    fs::remove_dir(&folder).context("giving it back")?;
-    if said.is_ok() {
-        bail!("a copy is renamed without its triggers");
+    for (altered, new) in [("up", "above"), ("down", "moved")] {
+        server.sql(TABLES, "test")?;
+        let trigger =
+            format!("CREATE TRIGGER told BEFORE INSERT ON {altered} FOR EACH ROW SET @told = 1");
+        server.sql(&trigger, "test")?;
+        let folder = server.data().join("test").join(format!("{new}.TRG"));
+        fs::create_dir(&folder).context("taking the name of triggers")?;
+        let alter =
+            format!("ALTER TABLE {altered} ADD COLUMN b INT, RENAME TO {new}, ALGORITHM=COPY");
+        let said = server.sql(&alter, "test");
+        fs::remove_dir(&folder).context("giving it back")?;
+        if said.is_ok() {
+            bail!("a copy is renamed without its triggers");
+        }
+        are_whole(server).context(altered)?;
     }
-    are_whole(server)
+    Ok(())
+}
+
+/// Bug: a table was lost where the first of two renames could not be taken back. Cause: the server
+/// gives the definition its old name all the same, and the end of the statement took both renames
+/// for done. Fix: the table follows its definition.
+fn a_table_follows_its_definition(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(TABLES, "test")?;
+    let mut renaming = Session::open(server, "test")?;
+    holds.next("keys")?;
+    renaming.send("RENAME TABLE down TO moved, nope TO anything")?;
+    holds.has_come("keys")?;
+    holds.next("move")?;
+    holds.go("keys")?;
+    // The way back.
+    holds.has_come("move")?;
+    holds.next("refuse-keys")?;
+    holds.go("move")?;
+    let said = renaming.answer()?;
+    if !said.contains("ERROR") {
+        bail!("a table that is not there is renamed");
+    }
+    are_whole(server).with_context(|| said)
 }
 
 /// Bug: a start lost the foreign keys of a table whose rename a kill had cut. Cause: it could not
@@ -138,6 +170,9 @@ fn a_backup_goes_back_later(
 /// Bug: a kill before a RENAME to a name that a foreign key waits for gave the key the old name.
 /// Cause: the start took the key for one of a rename that was taken back. Fix: a way back moves
 /// keys first, so that none is left behind it.
+///
+/// Bug: one that failed without a kill did so too. Cause: the server takes a rename back that was
+/// not done. Fix: the way back of a table that is not there moves no keys.
 fn keys_without_a_parent_stay(
     server: Server,
     holds: &Holds,
@@ -146,9 +181,16 @@ fn keys_without_a_parent_stay(
     server.sql(
         "SET foreign_key_checks=0; \
          CREATE TABLE early (a INT, FOREIGN KEY (a) REFERENCES awaited (id)) ENGINE=Terrace; \
-         CREATE TABLE other (id INT PRIMARY KEY) ENGINE=Terrace",
+         CREATE TABLE of_other (id INT PRIMARY KEY) ENGINE=Terrace; \
+         CREATE TABLE other (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES of_other (id)) \
+         ENGINE=Terrace",
         "test",
     )?;
+    holds.next("refuse-keys")?;
+    if server.sql("RENAME TABLE other TO awaited", "test").is_ok() {
+        bail!("a table is renamed without its foreign keys");
+    }
+    waits_for_its_parent(&server)?;
     let mut renaming = Session::open(&server, "test")?;
     holds.next("move")?;
     renaming.send("RENAME TABLE other TO awaited")?;
@@ -156,10 +198,15 @@ fn keys_without_a_parent_stay(
     server.kill()?;
     drop(renaming);
     let server = start()?;
+    waits_for_its_parent(&server)?;
+    server.sql("DROP TABLE early, other, of_other", "test")?;
+    Ok(server)
+}
+
+fn waits_for_its_parent(server: &Server) -> Result<()> {
     let said = server.sql("SHOW CREATE TABLE early; SELECT * FROM other", "test")?;
     if !said.contains("REFERENCES `awaited`") {
         bail!("behind a rename that was not done a foreign key is {said}");
     }
-    server.sql("DROP TABLE early, other", "test")?;
-    Ok(server)
+    Ok(())
 }
