@@ -374,31 +374,16 @@ int ha_terrace::fail_of_duplicate(TABLE *altered, uint index, const Bytes &of_ro
   return HA_ERR_FOUND_DUPP_KEY;
 }
 
-struct Finished_load
-{
-  terrace_bulk_load *load;
-  Failure failure;
-  terrace_status status;
-};
-
-static void try_to_finish(void *context)
-{
-  Finished_load *of = static_cast<Finished_load *>(context);
-  of->status = terrace_bulk_load_finish(of->load, of->failure.out());
-}
-
 /* Waits as long as a statement does for transactions that have all of the table locked. */
 static int finish_load(THD *thd, terrace_bulk_load *load)
 {
   const ulonglong since = microsecond_interval_timer();
   for (;;)
   {
-    Finished_load of = {load, {}, TERRACE_OK};
-    if (terrace_with_deadline(100, try_to_finish, &of, of.failure.out()) == TERRACE_OK &&
-        of.status == TERRACE_OK)
-      return 0;
-    if (of.failure.status() != TERRACE_TIMEOUT)
-      return of.failure.handler_error(thd);
+    Failure failure;
+    const terrace_status status = terrace_bulk_load_finish(load, failure.out());
+    if (status != TERRACE_TIMEOUT)
+      return status == TERRACE_OK ? 0 : failure.handler_error(thd);
     if (int error = fail_of_wait(thd, since, session_lock_wait_seconds(thd)))
       return error;
   }

@@ -185,8 +185,8 @@ terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure)
     const Bytes wanted = to + name.substr(from.size());
     if (!library_has(name))
       continue;
-    // The foreign keys go first (references.h).
-    if (rename_references(name, wanted))
+    // The foreign keys go first (references.h), unless the name is taken.
+    if (!library_has(wanted) && rename_references(name, wanted))
       return TERRACE_INTERNAL;
     if (terrace_database_rename_table(terrace_db, name.c_str(), wanted.c_str(), failure->out()) !=
         TERRACE_OK)

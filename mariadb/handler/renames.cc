@@ -114,7 +114,7 @@ static std::vector<Rename> noted()
   return found;
 }
 
-/* Whether the start could not undo the half of a rename: not all is old under the new name. */
+/* Whether a rename is of a statement that was cut: not all under the new name need be old. */
 static bool is_noted(const Rename &rename)
 {
   for (const Rename &one : noted())
@@ -185,8 +185,14 @@ static bool is_left(const Rename &rename)
 }
 
 /* Whether a definition has got the new name, and its table has the old one. */
-static bool is_forgotten(const Rename &rename)
+static bool is_forgotten(const Rename &rename, const std::vector<Rename> &all)
 {
+  // Of a chain of names each table may be one step off.
+  for (const Rename &other : all)
+    if ((other.from == rename.from || other.from == rename.to || other.to == rename.from ||
+         other.to == rename.to) &&
+        std::minmax(other.from, other.to) != std::minmax(rename.from, rename.to))
+      return false;
   return has_own_definition(rename.to) && !has_definition(rename.from) &&
          is_complete({0, rename.to, rename.from});
 }
@@ -224,7 +230,8 @@ static bool move_back(const Rename &rename)
   rename of the statement, undoes that one by its names, and this one behind it. All stay noted then:
   the recovery gives a definition its old name where it could not rename the table.
 */
-static bool settle(const Rename &rename, Definitions *definitions, bool recovers = false)
+static bool settle(const Rename &rename, const std::vector<Rename> &all, Definitions *definitions,
+                   bool recovers = false)
 {
   // A definition alone.
   if (rename.from == rename.to)
@@ -241,7 +248,7 @@ static bool settle(const Rename &rename, Definitions *definitions, bool recovers
     if (recovers)
       return false;
     // But the server gives it the name also where the rename was refused, if that is a way back.
-    if (is_forgotten(rename))
+    if (is_forgotten(rename, all))
       return move_back({0, rename.to, rename.from});
     if (!is_left(rename))
       return true;
@@ -477,8 +484,9 @@ void end_renames(THD *thd)
   // One that has failed, and cannot be undone now, stays noted: a later start settles it.
   Definitions definitions;
   std::reverse(done.begin(), done.end());
+  const std::vector<Rename> all = done;
   done.erase(std::remove_if(done.begin(), done.end(),
-                            [&](const Rename &one) { return !settle(one, &definitions); }),
+                            [&](const Rename &one) { return !settle(one, all, &definitions); }),
              done.end());
   {
     std::lock_guard<std::mutex> guard(lock);
@@ -505,7 +513,8 @@ void settle_renames(bool recovers)
   std::set<Bytes> unsettled;
   Definitions definitions;
   bool have_keys = true;
-  for (const Rename &rename : noted())
+  std::vector<Rename> all = noted();
+  for (const Rename &rename : all)
   {
     last_number = std::max(last_number, rename.number);
     if (is_drop(rename))
@@ -514,7 +523,7 @@ void settle_renames(bool recovers)
       continue;
     }
     // A later start tries again what failed, and the end of the recovery what waits for it.
-    const bool is_settled = settle(rename, &definitions, recovers);
+    const bool is_settled = settle(rename, all, &definitions, recovers);
     const bool has_keys = settle_references(rename.from, rename.to);
     have_keys &= has_keys;
     if (is_settled && has_keys)
@@ -529,7 +538,11 @@ void settle_renames(bool recovers)
   if (have_keys)
     sweep_references();
   if (recovers)
+  {
+    // The recovery may drop what an older definition needs.
+    sync(&all, MYF(MY_WME));
     return;
+  }
   const std::vector<Rename> kept = finish(settled, MYF(MY_WME));
   std::lock_guard<std::mutex> guard(lock);
   left = kept;
