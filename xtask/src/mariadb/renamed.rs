@@ -79,8 +79,8 @@ fn a_backup_goes_back(server: &Server, holds: &Holds) -> Result<()> {
 /// whose definition was gone. Cause: the drop of it was refused for them, and the server goes on.
 /// Fix: the drop gives them back first. A folder has the name of the file of triggers here.
 ///
-/// Bug: a child lost its own keys there. Cause: the server renames the old table, which has kept its
-/// name, to that name. Fix: that is no rename.
+/// Bug: a child lost its own keys there. Cause: the server renames the old table, which has kept
+/// its name, to that name. Fix: that is no rename.
 fn children_go_back(server: &Server) -> Result<()> {
     for (altered, new) in [("up", "above"), ("down", "moved")] {
         server.sql(TABLES, "test")?;
