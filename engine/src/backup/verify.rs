@@ -119,6 +119,7 @@ fn closed_database(
             report.damages.push(found.at("database id", "pm", region, 16));
         }
     }
+    report.not_checked.clear();
     meter.end()
 }
 
@@ -323,6 +324,7 @@ impl VerifyReport {
                 }
             }
         }
+        report.not_checked.clear();
         meter.end()
     }
 

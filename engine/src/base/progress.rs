@@ -50,6 +50,15 @@ thread_local! {
     static OF_CALLS: RefCell<Option<ProgressFn>> = const { RefCell::new(None) };
 }
 
+/// What [`OF_CALLS`] was, which it becomes again.
+struct OuterFn(Option<ProgressFn>);
+
+impl Drop for OuterFn {
+    fn drop(&mut self) {
+        OF_CALLS.replace(self.0.take());
+    }
+}
+
 /// Runs `call`, whose long work tells `tell` how far it is, in place of the function of
 /// [`Options::on_progress`]. It covers what this thread begins in `call`. Of one such function
 /// inside of another, the inner one is told.
@@ -73,14 +82,6 @@ pub fn with_progress<T>(
     tell: impl Fn(&Progress) -> ControlFlow<()> + Send + Sync + 'static,
     call: impl FnOnce() -> T,
 ) -> T {
-    struct OuterFn(Option<ProgressFn>);
-
-    impl Drop for OuterFn {
-        fn drop(&mut self) {
-            OF_CALLS.replace(self.0.take());
-        }
-    }
-
     let _outer = OuterFn(OF_CALLS.replace(Some(Arc::new(tell))));
     call()
 }
@@ -93,12 +94,15 @@ thread_local! {
 }
 
 impl Progress {
-    /// Runs `f` as a function that is told of this: calls of the database in it fail.
+    /// Runs `f` as a function that is told of this: calls of the database in it fail. It is not told
+    /// of work that it begins itself.
     #[doc(hidden)]
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> std::thread::Result<T> {
         let before = IS_TOLD.replace(true);
         TOLD_OF.with_borrow_mut(|told| told.push(self.of));
+        let outer = OuterFn(OF_CALLS.take());
         let done = catch_unwind(AssertUnwindSafe(f));
+        drop(outer);
         TOLD_OF.with_borrow_mut(Vec::pop);
         IS_TOLD.set(before);
         done

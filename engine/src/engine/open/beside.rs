@@ -34,30 +34,32 @@ pub(super) fn open(
 ) -> Result<Arc<Instance>> {
     let files = files_of(options);
     files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
-    open_in(&files, (path, options), (true, busy), started)
+    open_in(&files, (path, options), (None, busy), started)
 }
 
 /// Whether a writer has come since an opening that came beside none. Until then it shows all that
 /// there is.
 pub(crate) fn has_writer_come(engine: &Engine) -> Result<bool> {
-    if engine.opened.beside_writer {
-        return Ok(true);
-    }
+    let Some(read) = state_before_writer(engine) else { return Ok(true) };
     let (path, files) = (&*engine.path, engine.set.store().files());
     // A writer changes the incarnation before all else.
     let now = media::peek(files, &media::path(path, &engine.options), &engine.options)?;
-    let read = (engine.set.database_id(), engine.shared.committer.incarnation);
     Ok(now.is_none_or(|now| (now.database_id, now.incarnations.current) != read))
+}
+
+/// The database and the incarnation that an opening has read which came beside no writer.
+fn state_before_writer(engine: &Engine) -> Option<([u8; 16], u64)> {
+    let read = (engine.set.database_id(), engine.shared.committer.incarnation);
+    (!engine.opened.beside_writer).then_some(read)
 }
 
 /// Opens it once more for a reader beside a writer, in the directory that this has open. Unlike a
 /// first opening it does not take the lock of the directory: a writer that begins would be refused.
 pub(crate) fn open_again(engine: &Engine) -> Result<Arc<Instance>> {
     let (path, files) = (&*engine.path, engine.set.store().files());
-    let has_come = has_writer_come(engine)?;
     let message = format!("another process may have {} open; close it there first", path.display());
     let busy = Error::new(ErrorKind::Busy, message);
-    open_in(files, (path, &engine.options), (has_come, &busy), time::now())
+    open_in(files, (path, &engine.options), (state_before_writer(engine), &busy), time::now())
 }
 
 /// A registration in place of the lock of an opening beside no writer: from here on one may begin,
@@ -83,7 +85,7 @@ pub(super) fn in_place_of(lock: DirectoryLock, engine: &mut Engine) -> Directory
 fn open_in(
     files: &Arc<dyn Files>,
     (path, options): (&Path, &Options),
-    (has_writer_come, busy): (bool, &Error),
+    (before, busy): (Option<([u8; 16], u64)>, &Error),
     started: Instant,
 ) -> Result<Arc<Instance>> {
     let refused = |why: &str| {
@@ -107,7 +109,8 @@ fn open_in(
         let opened = Opening { files, path, options, read_only: true, beside }.run(started);
         let error = match opened {
             Ok(mut engine) => {
-                engine.opened.beside_writer = has_writer_come;
+                let read = (engine.set.database_id(), engine.shared.committer.incarnation);
+                engine.opened.beside_writer = before != Some(read);
                 return Instance::start(engine, DirectoryLock::other(registration));
             }
             Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
