@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import threading
 import time
@@ -33,17 +34,15 @@ def waiting() -> int:
 
 @pytest.fixture
 def away(tmp_path: Path) -> Iterator[terrace.Database]:
-    """A shared database whose store does not answer."""
+    """A shared database whose store is busy: somebody else has its lock all the time."""
     bucket = tmp_path / "bucket"
     db = terrace.open(
         tmp_path / "db", pm_size="4MiB", object_store=f"file://{bucket}", share=True
     )
     db["t"].put(b"first", b"", durability="remote")
-    bucket.rename(tmp_path / "away")
-    bucket.write_bytes(b"")
-    yield db
-    bucket.unlink()
-    (tmp_path / "away").rename(bucket)
+    with (bucket / "LOCK").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield db
     db.close()
 
 
