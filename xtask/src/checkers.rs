@@ -21,6 +21,16 @@ pub(crate) fn builds(setting: &mut Setting) -> Result<()> {
     passes(command)
 }
 
+/// What events give to `tracing`. No other build has that feature: with it each database has a
+/// thread that tells of events, and a closing waits for that. It is for one short test, so it is
+/// built fast.
+pub(crate) fn tracing(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    command.args(["test", "--package", "terrace", "--features", "tracing", "--test", "tracing"]);
+    passes(command)
+}
+
 /// The smallest parts of commit, in every schedule.
 pub(crate) fn loom(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);

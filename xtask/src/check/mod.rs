@@ -76,11 +76,11 @@ impl Setting {
         Ok(self.programs.as_deref().unwrap_or_default())
     }
 
-    /// What the build of the tests has besides. A full check tests stores over a network and what
-    /// events give to `tracing` too, so the engine is built once for all.
+    /// What the build of the tests has besides. A full check tests stores over a network and the
+    /// page of the C interface too, so the engine is built once for all.
     pub(crate) fn features(&self) -> &'static [&'static str] {
         match self.is_full() {
-            true => &["--features", "terrace-cli/object,terrace-c/monitor,terrace/tracing"],
+            true => &["--features", "terrace-cli/object,terrace-c/monitor"],
             false => &[],
         }
     }
@@ -149,6 +149,7 @@ const STAGES: &[Stage] = &[
     ("media", Scope::Long, media::check),
     ("object store", Scope::Full, object::check),
     ("page", Scope::Long, testing::page),
+    ("tracing", Scope::Full, checkers::tracing),
     ("loom", Scope::Long, checkers::loom),
     ("thread sanitizer", Scope::Long, checkers::thread_sanitizer),
 ];
