@@ -94,8 +94,8 @@ thread_local! {
 }
 
 impl Progress {
-    /// Runs `f` as a function that is told of this: calls of the database in it fail. It is not told
-    /// of work that it begins itself.
+    /// Runs `f` as a function that is told of this: calls of the database in it fail. It is not
+    /// told of work that it begins itself.
     #[doc(hidden)]
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> std::thread::Result<T> {
         let before = IS_TOLD.replace(true);
