@@ -2,9 +2,9 @@
 //! that grows with them shows as a ratio near 10; one that does not, near 1.
 
 #[cfg(feature = "watch")]
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 #[cfg(feature = "watch")]
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Barrier;
 use std::thread::ScopedJoinHandle;
@@ -168,17 +168,14 @@ fn read_beside(path: &Path, end: &End) -> Result<()> {
     }
 }
 
-/// Fifty connections to the page, each of which asks for it, and for the charts, once a second.
+/// Fifty browsers, each of which asks for the page, and for the charts, once a second.
 #[cfg(feature = "watch")]
 fn browse(db: &Database, end: &End) -> Result<()> {
     let monitor = terrace_monitor::serve(db, "127.0.0.1:0")?;
-    let address = monitor.address();
-    let connect = |_| TcpStream::connect(address).map(BufReader::new);
-    let mut browsers = (0..50).map(connect).collect::<std::io::Result<Vec<_>>>()?;
     loop {
-        for browser in &mut browsers {
-            get(browser, &format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n"))?;
-            get(browser, &format!("GET /history.json HTTP/1.1\r\nHost: {address}\r\n\r\n"))?;
+        for _ in 0..50 {
+            get(monitor.address(), "/")?;
+            get(monitor.address(), "/history.json")?;
         }
         if end.has_come_in_a_second() {
             return Ok(());
@@ -186,21 +183,14 @@ fn browse(db: &Database, end: &End) -> Result<()> {
     }
 }
 
-/// Asks, and reads the answer.
+/// Asks, and reads the answer. The page ends each connection behind it.
 #[cfg(feature = "watch")]
-fn get(browser: &mut BufReader<TcpStream>, request: &str) -> Result<()> {
-    browser.get_mut().write_all(request.as_bytes())?;
-    let (mut len, mut line) = (0, String::new());
-    while line != "\r\n" {
-        line.clear();
-        anyhow::ensure!(browser.read_line(&mut line)? > 0, "the page ended a connection");
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            len = value.trim().parse()?;
-        }
-    }
-    browser.read_exact(&mut vec![0; len])?;
+fn get(address: SocketAddr, path: &str) -> Result<()> {
+    let mut browser = TcpStream::connect(address)?;
+    write!(browser, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = Vec::new();
+    browser.read_to_end(&mut answer)?;
+    anyhow::ensure!(answer.starts_with(b"HTTP/1.1 200 "), "the page refuses {path}");
     Ok(())
 }
 
