@@ -138,7 +138,7 @@ impl<T: Send + 'static> Work<T> {
         Ok(())
     }
 
-    /// Where nobody waits for the answer the work has ended.
+    /// Sends the answer. Work that has ended does not take it.
     fn answer(&self, answer: ControlFlow<()>) {
         self.answers.send(answer).unwrap_or(());
     }

@@ -312,8 +312,8 @@ mod tests {
     }
 
     /// Bug: a reader was refused for ever once a writer that had stopped was gone. Cause: its note
-    /// stays in the lock file, and nobody looked whether it still has the lock. Fix: the note
-    /// counts as long as its process has the lock. The next one takes it back.
+    /// stays in the lock file, and readers did not look whether the writer still has the lock. Fix:
+    /// the note counts as long as its process has the lock. The next writer clears it.
     #[test]
     fn a_note_counts_as_long_as_its_process_has_the_lock() {
         let (directory, files) = (tempfile::tempdir().unwrap(), RealFiles::default());

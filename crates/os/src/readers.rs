@@ -209,7 +209,7 @@ struct Listed {
     has_failed: bool,
     /// Files with a reader's name that are none, or that this process may not open.
     odd: Vec<u64>,
-    /// What failed, and where, that nobody was told of yet.
+    /// Failures that no event has told yet, with their paths.
     untold: Vec<(PathBuf, io::Error)>,
 }
 
@@ -320,8 +320,8 @@ impl Readers {
         Ok(opening.insert(there).is_empty())
     }
 
-    /// What nobody was told of yet: files with the name of a reader that say nothing, each once,
-    /// and a failure of [`Readers::list`] where the look before it had not failed.
+    /// Takes the failures that no event has told yet. A file that has a reader's name and says
+    /// nothing is one, once. So is a failure of [`Readers::list`] behind a look that succeeded.
     pub fn take_untold(&self) -> Vec<(PathBuf, io::Error)> {
         std::mem::take(&mut self.listed.lock().untold)
     }
@@ -365,8 +365,8 @@ impl Seen {
     }
 }
 
-/// What the file at `path` says of a reader. Nothing but a regular file is opened: to open a pipe
-/// waits for whoever writes to it.
+/// What the file at `path` says of a reader. It opens regular files alone: the opening of a pipe
+/// waits until another process writes to it.
 fn look(files: &RealFiles, path: &Path) -> io::Result<Found> {
     let len = match files.regular_len(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nobody),
@@ -555,8 +555,8 @@ mod tests {
     }
 
     /// Bug: the file of a reader that was killed as it had just made it kept space for ever, where
-    /// the writer has another user. Cause: the file was still its user's alone, and so nobody could
-    /// look at its lock. Fix: as long as it is empty, its reader has read nothing.
+    /// the writer has another user. Cause: only the reader's user could open the file yet, so the
+    /// writer could not look at its lock. Fix: the reader of an empty file has read nothing.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_reader_that_was_killed_before_it_read_keeps_nothing() {
@@ -573,8 +573,8 @@ mod tests {
         });
     }
 
-    /// Bug: a pipe with the name of a reader held up the writer for ever. Cause: to open it waits
-    /// for whoever writes to it. Fix: only regular files are opened.
+    /// Bug: a pipe with the name of a reader held up the writer for ever. Cause: the opening
+    /// of a pipe waits until another process writes to it. Fix: the writer opens regular files.
     #[cfg(target_os = "linux")]
     #[test]
     fn what_is_no_regular_file_is_no_reader_and_is_told_once() {

@@ -193,7 +193,7 @@ pub(crate) fn path_as_text<S: serde::Serializer>(
 /// What verification found. [`Database::verify`](crate::Database::verify) compares a persistent
 /// index ([`Index::Persistent`](crate::Index::Persistent)) with the records.
 /// [`Options::verify`](crate::Options::verify) checks its checksums. A damaged index loses nothing:
-/// the next opening makes it anew out of the records.
+/// the next opening rebuilds it from the records.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -236,7 +236,8 @@ impl Teller {
 }
 
 impl State {
-    /// A database that was just made has nothing to read, and is there whatever the function says.
+    /// An opening that creates a database has nothing to read. It tells nothing, and cannot be
+    /// cancelled.
     fn has_nothing_to_do(&self) -> bool {
         self.progress.operation == OPEN && self.progress.total == 0
     }

@@ -450,8 +450,8 @@ fn a_look_that_fails_keeps_what_a_reader_showed_and_is_told() {
     });
 }
 
-/// Bug: a pipe with the name of a reader held up the writer for ever. Cause: to open it waits for
-/// whoever writes to it. Fix: what is no regular file is no reader, and told.
+/// Bug: a pipe with the name of a reader held up the writer for ever. Cause: the opening of
+/// a pipe waits until another process writes to it. Fix: what is no regular file is no reader.
 #[test]
 fn a_pipe_with_the_name_of_a_reader_holds_up_no_writer() {
     let dir = tempfile::tempdir().unwrap();

@@ -421,8 +421,8 @@ mod tests {
         assert_eq!((zones.free(), pool.free(), pool.used()), (64, 0, 0));
     }
 
-    /// Bug: where a look for readers failed pages waited, and nobody was told. Fix: who asks is
-    /// told, and they wait all the same.
+    /// Bug: pages waited where a look for readers failed, and no event told why. Cause: the failure
+    /// was taken for readers that are there. Fix: the caller gets it. The pages still wait.
     #[test]
     fn pages_stay_where_a_look_for_readers_fails() {
         let (_, mut pool) = pool();
