@@ -40,17 +40,34 @@ pub(super) fn open(
 /// Whether a writer has come since an opening that came beside none. Until then it shows all that
 /// there is.
 pub(crate) fn has_writer_come(engine: &Engine) -> Result<bool> {
-    let Some(read) = state_before_writer(engine) else { return Ok(true) };
+    let Some(shown) = WriterIdentity::before_writer(engine) else { return Ok(true) };
     let (path, files) = (&*engine.path, engine.set.store().files());
     // A writer changes the incarnation before all else.
     let now = media::peek(files, &media::path(path, &engine.options), &engine.options)?;
-    Ok(now.is_none_or(|now| (now.database_id, now.incarnations.current) != read))
+    Ok(now.is_none_or(|now| {
+        (now.database_id, now.incarnations.current) != (shown.database_id, shown.incarnation)
+    }))
 }
 
-/// The database and the incarnation that an opening has read which came beside no writer.
-fn state_before_writer(engine: &Engine) -> Option<([u8; 16], u64)> {
-    let read = (engine.set.database_id(), engine.shared.committer.incarnation);
-    (!engine.opened.beside_writer).then_some(read)
+/// What tells one opening to write from the next one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct WriterIdentity {
+    database_id: [u8; 16],
+    incarnation: u64,
+}
+
+impl WriterIdentity {
+    /// That of the last writer whose database this reader shows.
+    fn shown_by(engine: &Engine) -> WriterIdentity {
+        let (database_id, incarnation) =
+            (engine.set.database_id(), engine.shared.committer.incarnation);
+        WriterIdentity { database_id, incarnation }
+    }
+
+    /// The same of a reader that came beside no writer.
+    fn before_writer(engine: &Engine) -> Option<WriterIdentity> {
+        (!engine.opened.beside_writer).then(|| WriterIdentity::shown_by(engine))
+    }
 }
 
 /// Opens it once more for a reader beside a writer, in the directory that this has open. Unlike a
@@ -59,7 +76,12 @@ pub(crate) fn open_again(engine: &Engine) -> Result<Arc<Instance>> {
     let (path, files) = (&*engine.path, engine.set.store().files());
     let message = format!("another process may have {} open; close it there first", path.display());
     let busy = Error::new(ErrorKind::Busy, message);
-    open_in(files, (path, &engine.options), (state_before_writer(engine), &busy), time::now())
+    open_in(
+        files,
+        (path, &engine.options),
+        (WriterIdentity::before_writer(engine), &busy),
+        time::now(),
+    )
 }
 
 /// A registration in place of the lock of an opening beside no writer: from here on one may begin,
@@ -85,7 +107,7 @@ pub(super) fn in_place_of(lock: DirectoryLock, engine: &mut Engine) -> Directory
 fn open_in(
     files: &Arc<dyn Files>,
     (path, options): (&Path, &Options),
-    (before, busy): (Option<([u8; 16], u64)>, &Error),
+    (before, busy): (Option<WriterIdentity>, &Error),
     started: Instant,
 ) -> Result<Arc<Instance>> {
     let refused = |why: &str| {
@@ -109,8 +131,7 @@ fn open_in(
         let opened = Opening { files, path, options, read_only: true, beside }.run(started);
         let error = match opened {
             Ok(mut engine) => {
-                let read = (engine.set.database_id(), engine.shared.committer.incarnation);
-                engine.opened.beside_writer = before != Some(read);
+                engine.opened.beside_writer = before != Some(WriterIdentity::shown_by(&engine));
                 return Instance::start(engine, DirectoryLock::other(registration));
             }
             Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
