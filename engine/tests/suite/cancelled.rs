@@ -324,6 +324,7 @@ fn a_verification_that_is_cancelled_tells_what_it_found_and_where_it_did_not_loo
         assert!(report.not_checked.iter().all(|part| error.to_string().contains(part)), "{error}");
         assert!(report.damages.len() >= found && report.not_checked.len() <= parts, "{report:?}");
         assert!(report.checked <= whole.checked);
+        assert!(!report.is_sound(), "not all was looked at");
         (found, parts) = (report.damages.len(), report.not_checked.len());
     }
     assert_eq!(found, whole.damages.len());
