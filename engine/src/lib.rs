@@ -225,6 +225,7 @@ pub use jobs::memory::MemoryStats;
 pub use jobs::metrics::BackgroundStats;
 pub use replication::{
     Digest, Follower, NodeStatus, RegisteredFollower, SharedStatus, Standby, TableDigest,
+    UnshippedChange, UnshippedReport,
 };
 
 /// It covers [`Table::get_with`] and [`Table::get`], the same of snapshots, and

@@ -267,7 +267,7 @@ impl Database {
 }
 
 /// The error of a stream that failed, or the engine's own that came through it.
-fn of_stream(doing: &str, error: io::Error) -> Error {
+pub(crate) fn of_stream(doing: &str, error: io::Error) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => error,
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {

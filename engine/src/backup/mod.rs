@@ -30,6 +30,7 @@ use bucket::BucketSet;
 pub(crate) use bucket::probe as head_probe;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use dump::probe as dump_probe;
+pub(crate) use dump::of_stream;
 pub use dump::{DumpEntry, DumpOptions, DumpReport};
 pub(crate) use known::KnownExtents;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::rate_limiter::RateLimiter;
 use super::table_index::Rest;
 use super::tables::Tables;
 use crate::base::error::{Error, Result};
-use crate::base::options::{Failpoint, Options, Tier};
+use crate::base::options::{Failpoint, Making, Options, Tier};
 use crate::base::record::{Lsn, TableId};
 use crate::compaction::{Shape, Work, local_of};
 use crate::os::sync::atomic::AtomicU32;
@@ -201,7 +201,7 @@ impl JobContext {
             reuse: self.options.reuse,
             fills: self.memory.drains_fill(),
             has_objects: self.writes_objects(),
-            stays_far: self.options.stays_far,
+            stays_far: self.options.stays_far || self.takes_over(),
             local_room: self.local_room(),
             drops_tombstones: self.options.has(Failpoint::PruneTombstones),
             forgets_below: self.options.has(Failpoint::ForgetBelow),
@@ -212,9 +212,16 @@ impl JobContext {
 
 impl JobContext {
     /// Whether there is an object store, and jobs may write to it. A node replaces its
-    /// database at each start from a checkpoint, and nothing would remove the old one's objects.
+    /// database at each start from a checkpoint, and a takeover does until its claim. Nothing would
+    /// remove the old one's objects.
     fn writes_objects(&self) -> bool {
-        self.set.store().objects().is_some() && self.options.follows.is_none()
+        let has_store = self.set.store().objects().is_some();
+        has_store && self.options.follows.is_none() && !self.takes_over()
+    }
+
+    /// Whether this is a takeover that has not claimed the log yet.
+    fn takes_over(&self) -> bool {
+        self.options.making == Some(Making::Takeover)
     }
 
     /// How many bytes more of what belongs into objects may lie on this machine.

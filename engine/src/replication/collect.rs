@@ -328,7 +328,8 @@ impl Kept {
         let mut gone = Vec::new();
         for number in log.entries_below(below)? {
             log.check_open()?;
-            // All entries above its claim are this writer's own, and none of them is a claim.
+            // All entries above its claim are this writer's own, and none of them is a claim that
+            // counts.
             if number == self.claim || self.claims.contains(&number) {
                 continue;
             }

@@ -5,7 +5,7 @@
 //! log, `collect.rs` deletes what is not needed. A reader: a database is made of a checkpoint
 //! (`checkpoint.rs`), `apply.rs` applies entries to it, `node.rs` does so all the time, for the
 //! handles of `api.rs`. `registration.rs` has the store keep what a reader needs. `takeover.rs`
-//! makes a reader the writer.
+//! makes a reader the writer. `unshipped.rs` tells what the one before had alone.
 
 mod api;
 mod apply;
@@ -21,6 +21,7 @@ mod segment;
 mod shipper;
 mod status;
 mod takeover;
+mod unshipped;
 
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ use checkpoint::{FoundCheckpoint, SentCheckpoint};
 pub use digest::{Digest, TableDigest};
 use shipper::{Beginning, Shipper};
 pub use status::{NodeStatus, RegisteredFollower, SharedStatus};
+pub use unshipped::{UnshippedChange, UnshippedReport};
 
 /// The log of a URL.
 struct OpenedLog {

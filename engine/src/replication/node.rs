@@ -184,7 +184,7 @@ impl Node {
                 Ok(true) => continue,
                 Ok(false) => {
                     let misses = self.misses.load(Ordering::Relaxed);
-                    (FIRST_PAUSE * 2u32.pow(misses.min(6))).min(IDLE)
+                    (FIRST_PAUSE * 2u32.pow(misses.saturating_sub(1).min(6))).min(IDLE)
                 }
                 Err(_) => rest,
             };

@@ -193,9 +193,11 @@ impl LogWriter {
     }
 }
 
-/// Whether the last claim is the directory's own; its number if so, `None` for an empty log.
+/// Whether the last claim is the directory's own; its number if so, `None` for an empty log. A log
+/// without a checkpoint has no commit, and nobody can take it over. So a machine that was lost
+/// before its first one leaves the store to whoever shares next.
 fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<[u8; 16]>> {
-    if end.claim == 0 {
+    if end.claim == 0 || end.checkpoint == 0 {
         return Ok(None);
     }
     match log.claim(end.claim)? {

@@ -391,3 +391,23 @@ fn a_takeover_that_stood_still_has_all_data() {
     }
     assert!(stood > 6, "{stood}");
 }
+
+/// Bug: a store whose writer was lost before its first checkpoint was of no use to anybody.
+/// Cause: `share` said `Fenced` and named `open_shared`, which said `Invalid` and named `share`.
+/// Fix: a log without a checkpoint has no commit, so the next opening with `share` claims it.
+#[test]
+fn a_store_whose_first_checkpoint_never_came_is_the_next_ones() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let lost = writer(&Machine::with_files(), &server);
+    lost.table("t").unwrap().put("of the", "lost one").unwrap();
+    let other = writer(&Machine::with_files(), &server);
+    let table = other.table("t").unwrap();
+    table.durability(Durability::Remote).put("of the", "other").unwrap();
+    // The first one is fenced, and its own next opening too: the log has another's checkpoint.
+    let late = lost.table("t").unwrap().durability(Durability::Remote).put("too", "late");
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Fenced);
+    let taken = super::taken_over(&server);
+    let rows = content(&taken).unwrap();
+    assert_eq!(rows["t"].get(&b"of the"[..]), Some(&b"other".to_vec()));
+}

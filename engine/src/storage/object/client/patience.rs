@@ -33,8 +33,9 @@ impl Default for Patience {
     }
 }
 
-/// Objects that are read whole have no more bytes, as a rule.
-const LARGEST: u64 = 8 << 20;
+/// Objects that are read whole have no more bytes, as a rule: an entry of the log has a segment of
+/// 4 MiB and a group of 16 MiB at most.
+const LARGEST: u64 = 32 << 20;
 
 /// How long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +129,18 @@ mod tests {
         assert_eq!((block.attempt.as_secs(), block.deadline.as_secs()), (11, 33));
         let (object, slowly) = (patience.with(8 << 20), Duration::from_secs((8 << 20) / 200_000));
         assert!(object.attempt > 2 * slowly && object.deadline >= 3 * object.attempt, "{object:?}");
-        let whole = patience.of(Span::Whole);
-        assert_eq!((whole.attempt, whole.deadline), (object.attempt, none.deadline));
+        let (whole, largest) = (patience.of(Span::Whole), patience.with(LARGEST));
+        assert_eq!((whole.attempt, whole.deadline), (largest.attempt, none.deadline));
+    }
+
+    /// Bug: an entry of the log was written, and no node could ever read it.
+    /// Cause: a read of a whole object had the time of 8 MiB, and an entry may have 20.
+    /// Fix: it has the time of the largest entry.
+    #[test]
+    fn what_can_be_written_can_be_read() {
+        let patience = Patience::default();
+        let written = patience.with(20 << 20);
+        assert!(patience.of(Span::Whole).attempt >= written.attempt, "{written:?}");
     }
 
     #[test]
