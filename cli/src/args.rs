@@ -336,6 +336,10 @@ pub(crate) struct DumpArguments {
     /// Leave out what prepared transactions wrote, rather than refuse
     #[arg(long)]
     pub(crate) without_prepared: bool,
+    /// Only what the shared store of --object-store lacks: for the directory of a writer that was
+    /// taken over. Lines of JSON, one a change, in the order of commits
+    #[arg(long, conflicts_with_all = ["table", "without_prepared"])]
+    pub(crate) unshipped: bool,
 }
 
 #[derive(Debug, Args)]

@@ -70,6 +70,16 @@ fn a_lost_machine_is_replaced_by_its_standby() {
     // What is left of the writer before stops at once.
     let old = run(&["put", "-t", "people", "void", "void", "--share"]).fails(3);
     assert!(old.contains("took the shared store"), "{old}");
+    // It tells what it has alone. Its rows can be put where the others are.
+    bench.run(["put", "-t", "people", "left", "here"]).good();
+    let alone = run(&["dump", "--unshipped"]).good();
+    let lines: Vec<&str> = alone.lines().collect();
+    assert_eq!(lines[0], "{\"unshipped\":1}");
+    assert!(lines[1].contains("\"put\":\"left\",\"value\":\"here\""), "{alone}");
+    assert!(lines[2].starts_with("{\"end\":{\"shipped\":"), "{alone}");
+    assert!(lines[2].contains("\"commits\":1,\"partial\":0,\"changes\":1}"), "{alone}");
+    let refused = bench.run(["dump", "--unshipped"]).fails(2);
+    assert!(refused.contains("--object-store"), "{refused}");
     // A machine without anything takes over from the second one.
     let third = place("third");
     let promoted = run(&["promote", &third, "--confirm", "--json"]).json();

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use terrace::limits::MAX_VALUE_LEN;
-use terrace::{Database, DumpEntry, DumpOptions, DumpReport, TableOptions};
+use terrace::{Database, DumpEntry, DumpOptions, DumpReport, TableOptions, UnshippedReport};
 
+use super::unshipped::dump_unshipped;
 use crate::args::{DumpArguments, LoadArguments};
 use crate::failure::{Failure, Outcome};
 use crate::file;
@@ -47,6 +48,8 @@ struct DumpEnd {
 pub(crate) fn dump(session: &mut Session, arguments: &DumpArguments) -> Result<Outcome, Failure> {
     let to_output = arguments.file == Path::new("-");
     let (json, encoding) = (session.output.json, session.output.encoding);
+    let json = json || arguments.unshipped;
+    let unshipped_of = arguments.unshipped.then(|| session.store()).transpose()?;
     if to_output && !json && io::stdout().is_terminal() {
         let why = "a dump in binary form could change the terminal; name a file, or say --json";
         return Err(Failure::Invalid(why.to_owned()));
@@ -57,10 +60,12 @@ pub(crate) fn dump(session: &mut Session, arguments: &DumpArguments) -> Result<O
     }
     let database = session.read()?;
     interrupt::on_signals();
-    let write = |to: &mut dyn Write| match json {
-        true => dump_lines(&database, &options, encoding, to).map_err(ended),
-        false => database.dump(&options, Until(to)).map_err(|error| ended(error.into())),
+    let write = |to: &mut dyn Write| match &unshipped_of {
+        Some(url) => dump_unshipped(&database, url, encoding, &mut Until(to)).map(told),
+        None if json => dump_lines(&database, &options, encoding, to).map(counts),
+        None => database.dump(&options, Until(to)).map(counts).map_err(Failure::from),
     };
+    let write = |to: &mut dyn Write| write(to).map_err(ended);
     let done = if to_output {
         let done = write(&mut session.output);
         let done = done.and_then(|done| session.output.flush().map(|()| done));
@@ -78,10 +83,25 @@ pub(crate) fn dump(session: &mut Session, arguments: &DumpArguments) -> Result<O
             to.flush().map_err(failed).map(|()| done)
         })
     };
-    let DumpReport { tables, rows, .. } = done?;
-    let (tables, rows) = (counted(tables, "table", "tables"), counted(rows, "row", "rows"));
-    session.output.remark(&format!("{tables} with {rows} dumped"));
+    session.output.remark(&done?);
     Ok(Outcome::Good)
+}
+
+/// What a dump has, for people.
+fn counts(DumpReport { tables, rows, .. }: DumpReport) -> String {
+    let (tables, rows) = (counted(tables, "table", "tables"), counted(rows, "row", "rows"));
+    format!("{tables} with {rows} dumped")
+}
+
+/// What the shared store lacks, for people.
+fn told(report: UnshippedReport) -> String {
+    let UnshippedReport { shipped, last, commits, partial, .. } = report;
+    let commits = counted(commits, "commit", "commits");
+    let behind = format!("{commits} of {shipped} to {last} never left this directory");
+    match partial {
+        0 => behind,
+        _ => format!("{behind}; of {partial} more the last rows are left alone"),
+    }
 }
 
 /// Loads a dump of either form.

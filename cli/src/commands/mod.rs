@@ -14,4 +14,5 @@ pub(crate) mod store;
 pub(crate) mod table;
 pub(crate) mod tables;
 pub(crate) mod top;
+mod unshipped;
 pub(crate) mod verify;

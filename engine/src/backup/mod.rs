@@ -28,9 +28,9 @@ use crate::version::Manifest;
 use bucket::BucketSet;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use bucket::probe as head_probe;
+pub(crate) use dump::of_stream;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use dump::probe as dump_probe;
-pub(crate) use dump::of_stream;
 pub use dump::{DumpEntry, DumpOptions, DumpReport};
 pub(crate) use known::KnownExtents;
 #[cfg(test)]

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
 
 use super::log::{EntryKind, Identity, SharedLog};
 use super::open_log;
@@ -17,6 +16,7 @@ use crate::base::record::{
     ChainBase, Cursor, Kind, LSN_MAX, Lsn, OperandList, SYSTEM_TABLE, TableId, decode_end,
 };
 use crate::commit::{Content, payloads_of};
+use crate::engine::table_events::TableEvent;
 use crate::engine::{Database, Engine};
 use crate::memtable::{Record, record_at, records_in};
 use crate::mvcc::pin;
@@ -37,6 +37,10 @@ pub enum UnshippedChange<'a> {
     Merge(&'a str, &'a [u8], Vec<&'a [u8]>),
     /// The commit's blob.
     Blob(&'a [u8]),
+    /// A table of this name was created, or has the name from here on.
+    Table(&'a str),
+    /// A table lost all its rows.
+    Truncate(&'a str),
 }
 
 /// What the directory of a writer has, and the shared store lacks.
@@ -79,8 +83,9 @@ impl Database {
     /// Tells each change that this directory has committed and that the shared store at `url`
     /// lacks, commit after commit: for the directory of a writer that was taken over, which is
     /// opened by [`Options::open_read_only`](crate::Options::open_read_only). `each` is given the
-    /// number of the commit beside the change. Changes of tables that were dropped or truncated
-    /// since are left out, and so is what is prepared and open ([`Database::list_prepared`]).
+    /// number of the commit beside the change. Tables have the names that they have in the end.
+    /// Changes of tables that were dropped or truncated since are left out, as are drops, changes
+    /// of options, and what is prepared and open ([`Database::list_prepared`]).
     ///
     /// It costs a reading of the region and of the rows of levels, and memory for 48 bytes a
     /// change, and for the keys of rows that levels alone have.
@@ -127,8 +132,6 @@ impl Database {
         let shipped = shipped_of(engine, url)?;
         let mut report =
             UnshippedReport { shipped, last: engine.recovered, ..UnshippedReport::default() };
-        // No record moves while they are read.
-        let _guard = pin();
         let mut found = Unshipped::default();
         found.add_region(engine, shipped)?;
         found.add_levels(engine, shipped)?;
@@ -146,9 +149,11 @@ impl Database {
         for (lsn, place) in &found.changes {
             match place {
                 ChangePlace::Region(at) => tell(*lsn, record_at(&engine.shared.region, *at))?,
-                ChangePlace::Levels(table, key) => {
-                    if let Some(table) = engine.ctx.tables.get(*table) {
-                        tell_row(engine, &table, (key, *lsn), &mut tell)?;
+                ChangePlace::Levels(id, key) => {
+                    let Some(table) = engine.ctx.tables.get(*id) else { continue };
+                    // `each` may write elsewhere: nothing is pinned meanwhile.
+                    if let Some((kind, value)) = read_row(engine, &table, (key, *lsn))? {
+                        tell(*lsn, Record { seq: *lsn, table: *id, kind, key, value: &value })?;
                     }
                 }
             }
@@ -221,6 +226,7 @@ impl Unshipped {
         for table in engine.tables() {
             let (view, ahead) = (table.view(), ReadAhead::for_job(1));
             let mut cursor = view.cursor(&engine.shared.cache, &ahead);
+            let _guard = pin();
             cursor.seek(b"", LSN_MAX)?;
             while let Some(entry) = cursor.entry() {
                 let is_lacking = entry.seq > shipped && entry.seq <= engine.recovered;
@@ -253,23 +259,21 @@ impl Unshipped {
     }
 }
 
-/// Tells a row of a level.
-fn tell_row(
+/// The version of a row of levels that a commit has put there.
+fn read_row(
     engine: &Engine,
-    table: &Arc<TableCore>,
+    table: &TableCore,
     (key, lsn): (&[u8], Lsn),
-    tell: &mut impl FnMut(Lsn, Record<'_>) -> Result<()>,
-) -> Result<()> {
+) -> Result<Option<(Kind, Vec<u8>)>> {
     let (view, ahead) = (table.view(), ReadAhead::for_job(1));
+    let _guard = pin();
     let mut cursor = view.cursor(&engine.shared.cache, &ahead);
     cursor.seek(key, lsn)?;
-    let Some(entry) = cursor.entry() else { return Ok(()) };
-    let apart = cursor.separated()?.map(|value| value.read()).transpose()?;
-    let (kind, value) = match &apart {
-        Some(value) => (Kind::Put, &value[..]),
-        None => (entry.kind, entry.value),
-    };
-    tell(lsn, Record { seq: lsn, table: table.id(), kind, key, value })
+    let Some(entry) = cursor.entry() else { return Ok(None) };
+    Ok(Some(match cursor.separated()? {
+        Some(value) => (Kind::Put, value.read()?.to_vec()),
+        None => (entry.kind, entry.value.to_vec()),
+    }))
 }
 
 /// The changes that a record is; none if it is of no table that is there.
@@ -279,7 +283,11 @@ fn changes_of<'a>(
 ) -> Vec<UnshippedChange<'a>> {
     let (key, value) = (record.key, record.value);
     if record.table == SYSTEM_TABLE {
-        return if record.kind == Kind::Blob { vec![UnshippedChange::Blob(value)] } else { vec![] };
+        return match record.kind {
+            Kind::Blob => vec![UnshippedChange::Blob(value)],
+            Kind::TableEvent => event_of(key, value, names).into_iter().collect(),
+            _ => Vec::new(),
+        };
     }
     let Some(name) = names.get(&record.table) else { return Vec::new() };
     match record.kind {
@@ -291,6 +299,23 @@ fn changes_of<'a>(
         }
         Kind::Merge => merge_of(name, key, value),
         _ => Vec::new(),
+    }
+}
+
+/// What an event did to a table that is there.
+fn event_of<'a>(
+    key: &[u8],
+    value: &[u8],
+    names: &'a BTreeMap<TableId, String>,
+) -> Option<UnshippedChange<'a>> {
+    match TableEvent::decode(key, value)? {
+        TableEvent::Create { table, .. } | TableEvent::Rename { table, .. } => {
+            names.get(&table).map(|name| UnshippedChange::Table(name))
+        }
+        TableEvent::Truncate { new, .. } => {
+            names.get(&new).map(|name| UnshippedChange::Truncate(name))
+        }
+        TableEvent::Drop { .. } | TableEvent::Options { .. } => None,
     }
 }
 

@@ -12,6 +12,7 @@ mod readers;
 mod seeds;
 mod starts;
 mod transfer;
+mod unshipped;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

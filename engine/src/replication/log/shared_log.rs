@@ -407,8 +407,9 @@ impl SharedLog {
     /// The error of an opening that another one has overtaken.
     pub(crate) fn fenced(&self, by: &str) -> Error {
         let message = format!(
-            "another opening took the shared store {} over: {by}; close this database, and follow \
-             the other one, or take it over again with open_shared",
+            "another opening took the shared store {} over: {by}; close this database, see what it \
+             alone has with `terrace dump --unshipped`, and follow the other one in a new \
+             directory, or take it over again with open_shared",
             self.address()
         );
         Error::new(ErrorKind::Fenced, message)

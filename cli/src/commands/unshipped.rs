@@ -1,0 +1,112 @@
+//! `dump --unshipped`: what a directory has committed and the shared store lacks, as JSON lines.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use terrace::{Database, UnshippedChange, UnshippedReport};
+
+use crate::failure::Failure;
+use crate::output::{JsonBytes, in_json};
+use crate::text::Encoding;
+
+/// The version of the lines.
+const VERSION: u32 = 1;
+
+/// A line; `docs/operations.md` has their order.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum UnshippedLine<'a> {
+    Begin {
+        unshipped: u32,
+    },
+    Put {
+        commit: u64,
+        table: &'a str,
+        put: JsonBytes<'a>,
+        value: JsonBytes<'a>,
+    },
+    Delete {
+        commit: u64,
+        table: &'a str,
+        delete: JsonBytes<'a>,
+    },
+    DeleteRange {
+        commit: u64,
+        table: &'a str,
+        delete_from: JsonBytes<'a>,
+        up_to: Option<JsonBytes<'a>>,
+    },
+    Merge {
+        commit: u64,
+        table: &'a str,
+        merge: JsonBytes<'a>,
+        operands: Vec<JsonBytes<'a>>,
+    },
+    Blob {
+        commit: u64,
+        blob: JsonBytes<'a>,
+    },
+    Table {
+        commit: u64,
+        make_table: &'a str,
+    },
+    Truncate {
+        commit: u64,
+        truncate: &'a str,
+    },
+    End {
+        end: UnshippedReport,
+    },
+}
+
+impl<'a> UnshippedLine<'a> {
+    /// The line of a change; `None` of one that this program does not know.
+    fn of(
+        commit: u64,
+        change: UnshippedChange<'a>,
+        encoding: Encoding,
+    ) -> Option<UnshippedLine<'a>> {
+        let text = |bytes| JsonBytes::new(encoding, bytes);
+        Some(match change {
+            UnshippedChange::Put(table, key, value) => {
+                UnshippedLine::Put { commit, table, put: text(key), value: text(value) }
+            }
+            UnshippedChange::Delete(table, key) => {
+                UnshippedLine::Delete { commit, table, delete: text(key) }
+            }
+            UnshippedChange::DeleteRange(table, key, end) => {
+                let (delete_from, up_to) = (text(key), end.map(text));
+                UnshippedLine::DeleteRange { commit, table, delete_from, up_to }
+            }
+            UnshippedChange::Merge(table, key, operands) => {
+                let operands = operands.into_iter().map(text).collect();
+                UnshippedLine::Merge { commit, table, merge: text(key), operands }
+            }
+            UnshippedChange::Blob(blob) => UnshippedLine::Blob { commit, blob: text(blob) },
+            UnshippedChange::Table(name) => UnshippedLine::Table { commit, make_table: name },
+            UnshippedChange::Truncate(name) => UnshippedLine::Truncate { commit, truncate: name },
+            _ => return None,
+        })
+    }
+}
+
+/// Writes them.
+pub(super) fn dump_unshipped(
+    database: &Database,
+    url: &str,
+    encoding: Encoding,
+    to: &mut dyn Write,
+) -> Result<UnshippedReport, Failure> {
+    let mut line = |line: &UnshippedLine<'_>| {
+        let text = serde_json::to_string(line).map_err(io::Error::other)?;
+        writeln!(to, "{}", in_json(&text))
+    };
+    let failed = |error| Failure::io("write the dump", &error);
+    line(&UnshippedLine::Begin { unshipped: VERSION }).map_err(failed)?;
+    let report = database.unshipped(url, |commit, change| {
+        let known = UnshippedLine::of(commit, change, encoding);
+        line(&known.ok_or_else(|| io::Error::other("a change of a kind that is not known"))?)
+    })?;
+    line(&UnshippedLine::End { end: report }).map_err(failed)?;
+    Ok(report)
+}
