@@ -89,6 +89,8 @@ pub(crate) struct Choice<E = Arc<Extent>> {
     pub(crate) collects: BTreeSet<u64>,
     /// Whether the one input, which overlaps nothing down to its new level, goes there unread.
     pub(crate) is_move: bool,
+    /// Whether the inputs are copied to this machine as they are, out of the shared store.
+    pub(crate) is_copy: bool,
 }
 
 impl<E: Described> Choice<E> {
@@ -106,7 +108,8 @@ impl<E: Described> Choice<E> {
 
     fn of(version: &Version<E>, inputs: Vec<(u8, Vec<E>)>, to: u8) -> Choice<E> {
         let (overlap, collects) = (Vec::new(), BTreeSet::new());
-        Choice { table: version.table, inputs, to, overlap, collects, is_move: false }
+        let (table, is_move, is_copy) = (version.table, false, false);
+        Choice { table, inputs, to, overlap, collects, is_move, is_copy }
     }
 
     /// The keys that it works on: of its inputs and of what they overlap.

@@ -52,15 +52,14 @@ pub(crate) fn run(
     before_write: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Done> {
     let Planned { choice, bottom, puts_objects, underestimates } = planned;
-    let Choice { table, inputs: by_level, to, overlap, collects, is_move } = choice;
+    let Choice { table, inputs: by_level, to, overlap, collects, .. } = choice;
     let (table, to) = (*table, *to);
     debug_assert!(by_level.is_sorted_by_key(|(n, _)| *n), "upper levels come first");
     debug_assert!(by_level.iter().all(|(n, _)| *n <= to), "what is merged goes down");
-    if let (true, [(from, extents)]) = (is_move, &by_level[..]) {
-        let mv = |id| Op::MoveExtent { table, from: *from, to, id };
-        let ops = extents.iter().map(|extent| mv(extent.meta().id)).collect();
-        let carried_over = CarriedOver::extents(extents.iter());
-        return Ok(Done { edit: Edit { ops }, replaced: Vec::new(), carried_over });
+    if let Some(done) = unmerged(choice, set, before_write) {
+        #[cfg(any(test, feature = "testing"))]
+        by_level.iter().for_each(|(_, copied)| delete_early(shape, set, copied));
+        return done;
     }
     let inputs: Vec<_> = by_level.iter().flat_map(|(_, extents)| extents).cloned().collect();
     let version = set
@@ -97,15 +96,52 @@ pub(crate) fn run(
     // Before the edit names them.
     uploads.map_or(Ok(()), Uploads::finish)?;
     #[cfg(any(test, feature = "testing"))]
-    if shape.deletes_early {
-        delete_early(set, replaces);
-    }
+    delete_early(shape, set, replaces);
     let below = outputs.replaced(&overlap);
     let removed = by_level.iter().map(|(n, extents)| (*n, &extents[..]));
     let mut ops = remove(table, removed.chain([(to, &below[..])]));
     ops.extend(ranges.remove_hidden());
     let replaced = [inputs.as_slice(), &below].concat();
     Ok(done(ops, outputs, (table, to), replaced))
+}
+
+/// Does what is done without a merge; `None` if there is one to be made.
+fn unmerged(
+    choice: &Choice,
+    set: &VersionSet,
+    before_write: &dyn Fn(u64) -> Result<()>,
+) -> Option<Result<Done>> {
+    let Choice { table, to, is_move, is_copy, .. } = *choice;
+    let [(from, extents)] = &choice.inputs[..] else { return None };
+    if is_move {
+        let mv = |id| Op::MoveExtent { table, from: *from, to, id };
+        let ops = extents.iter().map(|extent| mv(extent.meta().id)).collect();
+        let carried_over = CarriedOver::extents(extents.iter());
+        return Some(Ok(Done { edit: Edit { ops }, replaced: Vec::new(), carried_over }));
+    }
+    is_copy.then(|| copy_here((table, to), extents, set, before_write))
+}
+
+/// Copies extents of a level to this machine, with their ids. So a checkpoint finds that the store
+/// has them.
+fn copy_here(
+    (table, level): (TableId, u8),
+    extents: &[Arc<Extent>],
+    set: &VersionSet,
+    before_write: &dyn Fn(u64) -> Result<()>,
+) -> Result<Done> {
+    let edit = edit_like(table, level, extents, 0);
+    drop(set.reserve_edits([edit].into_iter(), Room::Freeing)?);
+    let reservation = set.store().reserve_space(bytes(extents), false)?;
+    let mut ops = remove(table, [(level, extents)].into_iter());
+    for extent in extents {
+        before_write(extent.meta().location.len.into())?;
+        let extent = extent.copied(&extent.read_whole()?, &reservation)?;
+        ops.push(Op::AddExtent { table, level, extent });
+    }
+    set.sync_extents()?;
+    let carried_over = CarriedOver::extents(extents.iter());
+    Ok(Done { edit: Edit { ops }, replaced: extents.to_vec(), carried_over })
 }
 
 /// What a merge takes from the levels above the one that it writes to.
@@ -150,11 +186,12 @@ fn remove<'a>(table: TableId, from: impl Iterator<Item = (u8, &'a [Arc<Extent>])
     ops
 }
 
-/// Deletes the objects of extents that no edit has removed yet: a planted bug.
+/// Deletes the objects of extents that no edit has removed yet, if that bug is planted.
 #[cfg(any(test, feature = "testing"))]
-fn delete_early(set: &VersionSet, extents: &[Arc<Extent>]) {
+fn delete_early(shape: &Shape, set: &VersionSet, extents: &[Arc<Extent>]) {
     let ids: Vec<_> = extents.iter().filter_map(|e| e.meta().location.object()).collect();
-    if let Some(tier) = set.store().objects().filter(|_| !ids.is_empty()) {
+    let is_planted = shape.deletes_early && !ids.is_empty();
+    if let Some(tier) = set.store().objects().filter(|_| is_planted) {
         tier.delete_now(&ids).unwrap_or(());
     }
 }

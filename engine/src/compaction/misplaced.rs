@@ -70,11 +70,16 @@ fn pick_by_place<E: Described>(
                 bytes += u64::from(e.meta().location.len);
                 is_misplaced(e) && bytes <= most
             };
+            // As it is, an extent of the shared store stays the same one for checkpoints.
+            let is_copy = !wanted && is_shared(&rest[at]);
             // Between two of a sublevel a drain may put an extent of its own meanwhile.
-            let few =
-                if level <= SUBLEVELS { 1 } else { rest[at..].iter().take_while(fits).count() };
+            let few = match is_copy || level <= SUBLEVELS {
+                true => 1,
+                false => rest[at..].iter().take_while(fits).count(),
+            };
             let few = few.max(1);
-            let choice = Choice::again(version, level, &rest[at..at + few]);
+            let again = Choice::again(version, level, &rest[at..at + few]);
+            let choice = Choice { is_copy, ..again };
             if now.allows(&choice, version) {
                 return Some(choice);
             }
@@ -82,6 +87,11 @@ fn pick_by_place<E: Described>(
         }
         None
     })
+}
+
+/// Whether an extent lies in the shared store, as a takeover finds it there.
+fn is_shared<E: Described>(extent: &E) -> bool {
+    extent.meta().location.object().is_some_and(|object| object.shared().is_some())
 }
 
 /// The first extent that refers to values on another tier than they are to lie on, and as many of

@@ -402,6 +402,13 @@ pub(super) struct FoundCheckpoint {
     pub(super) prepares: Vec<SharedPrepare>,
 }
 
+impl From<FoundCheckpoint> for SentCheckpoint {
+    fn from(found: FoundCheckpoint) -> SentCheckpoint {
+        let FoundCheckpoint { from, manifest, prepares, .. } = found;
+        SentCheckpoint { from, manifest, prepares }
+    }
+}
+
 /// The checkpoint that entry `number` is. `None` if the log has left it behind.
 pub(super) fn read(log: &SharedLog, number: u64) -> Result<Option<FoundCheckpoint>> {
     let Some(entry) = log.entry(number)? else { return Ok(None) };

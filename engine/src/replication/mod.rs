@@ -36,7 +36,7 @@ use crate::os::Files;
 use log::{Identity, LogEnd, LogWriter, SharedLog};
 
 pub use api::{Follower, Standby};
-use checkpoint::{FoundCheckpoint, SentCheckpoint};
+use checkpoint::SentCheckpoint;
 pub use digest::{Digest, TableDigest};
 use shipper::{Beginning, Shipper};
 pub use status::{NodeStatus, RegisteredFollower, SharedStatus};
@@ -110,13 +110,10 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     };
     tell_role(engine, "writer", engine.recovered);
     let shipped = is_sound && end.last >= engine.recovered;
-    let own = own.filter(|found| found.manifest.database_id == engine.set.database_id());
-    let own = own.map(|FoundCheckpoint { from, manifest, prepares, .. }| SentCheckpoint {
-        from,
-        manifest,
-        prepares,
-    });
-    begin(engine, &log, Beginning { writer, end, shipped, own });
+    let is_own =
+        own.as_ref().is_some_and(|found| found.manifest.database_id == engine.set.database_id());
+    let newest = own.map(SentCheckpoint::from);
+    begin(engine, &log, Beginning { writer, end, shipped, newest, is_own });
     Ok(())
 }
 

@@ -133,16 +133,18 @@ pub(super) struct Beginning {
     pub(super) end: LogEnd,
     /// Whether the log has every commit of the directory.
     pub(super) shipped: bool,
-    /// The newest checkpoint, if this directory made it.
-    pub(super) own: Option<SentCheckpoint>,
+    /// The newest checkpoint, whose data the store has, and whether this directory made it.
+    pub(super) newest: Option<SentCheckpoint>,
+    pub(super) is_own: bool,
 }
 
 impl Shipper {
     pub(super) fn new(log: &Arc<SharedLog>, beginning: Beginning, engine: &Engine) -> Shipper {
-        let Beginning { writer, end, shipped, own } = beginning;
+        let Beginning { writer, end, shipped, newest, is_own } = beginning;
         let opened_at = engine.shared.committer.visible();
         let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
-        let sent = own.as_ref().map_or_else(SentData::default, SentData::of);
+        let sent = newest.as_ref().map_or_else(SentData::default, SentData::of);
+        let own = newest.filter(|_| is_own);
         let checkpoints = CheckpointJob::new(writer.number(), sent);
         let keeping = (early, engine.options.share_retention);
         let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::objects));

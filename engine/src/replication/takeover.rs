@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::apply::{Applier, EntryApplied};
-use super::checkpoint::{DataPlace, FoundCheckpoint};
+use super::checkpoint::{DataPlace, FoundCheckpoint, SentCheckpoint};
 use super::log::{
     CLAIM_TRIES, EntryReads, FollowerPlace, Identity, LogEnd, LogWriter, NextEntry, SharedLog,
 };
@@ -296,7 +296,9 @@ pub(super) fn finish(
         // It has all that the log has, and is known as the log's writer.
         remove_marker(&**db.inner.set.store().files(), path)?;
     }
-    begin(&db.inner, &log, Beginning { writer, end, shipped: true, own: None });
+    // Behind the claim no answer of the store may fail it: what is not known is sent again.
+    let newest = checkpoint::read(&log, end.checkpoint).unwrap_or(None).map(SentCheckpoint::from);
+    begin(&db.inner, &log, Beginning { writer, end, shipped: true, newest, is_own: false });
     tell_role(&db.inner, "promoted", end.last);
     db.inner.start_shipper()?;
     Ok(db)

@@ -396,12 +396,13 @@ fn the_text_cases_hold() {
 /// come in with them. Where a reader is older they hide nothing.
 #[test]
 fn deletes_hide_as_many_records_as_they_are() {
-    let (table, to, is_move) = (1, LEVEL_2, false);
+    let (table, to, is_move, is_copy) = (1, LEVEL_2, false, false);
     let hidden = |upper: &str, under: &[&str], oldest: Lsn| {
         let inputs = vec![(1, vec![extent(upper)])];
         let overlap = under.iter().map(|word| extent(word)).collect();
         let collects = std::collections::BTreeSet::new();
-        Choice { table, inputs, to, overlap, collects, is_move }.hidden_bytes(oldest) >> 10
+        let choice = Choice { table, inputs, to, overlap, collects, is_move, is_copy };
+        choice.hidden_bytes(oldest) >> 10
     };
     assert_eq!(hidden("1:a-z,deletes=100,seq=9", &["2:a-z"], 9), 2048);
     assert_eq!(hidden("1:a-z,deletes=100,seq=9", &["2:a-z"], 8), 0, "a reader is older");

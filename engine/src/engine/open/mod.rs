@@ -416,8 +416,7 @@ impl Opening<'_> {
         (set, forest): (VersionSet, Option<Forest>),
         start: Start,
     ) -> Engine {
-        let (set, zones, events) = (Arc::new(set), Arc::new(zones), self.options.events.clone());
-        let poison = self.poison();
+        let (set, zones, poison) = (Arc::new(set), Arc::new(zones), self.poison());
         let visible = Arc::new(Watermark::new(start.last));
         let (of_region, of_zones) = (Arc::clone(&region), Arc::clone(&zones));
         let (seen, stopped) = (Arc::clone(&visible), Arc::clone(&poison));
@@ -441,8 +440,8 @@ impl Opening<'_> {
             clock,
             cache: BlockCache::above(self.options.memory_plan().most_cache(), below),
             poison,
-            pace: Pace::new(&events),
-            events,
+            pace: Pace::new(&self.options.events),
+            events: self.options.events.clone(),
             read_only: self.read_only,
             wakeup: Wakeup::default(),
             zone_wakeup: Wakeup::default(),
@@ -457,11 +456,12 @@ impl Opening<'_> {
             deferred: AtomicUsize::new(0),
         };
         let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));
-        let ctx = Arc::new(JobContext::new(&shared, self.options, (superblock, forest.clone())));
+        let options = self.options_behind();
+        let ctx = Arc::new(JobContext::new(&shared, &options, (superblock, forest.clone())));
         let scheduler = Arc::new(Scheduler::new(Arc::clone(&ctx)));
         Engine {
             path: self.path.to_path_buf(),
-            options: self.options_behind(),
+            options,
             shared,
             transactions: Arc::clone(&ctx.transactions),
             set,

@@ -1,6 +1,10 @@
 //! Copies blocks from one extent into another as they are. The seal is checked and made again for
 //! the new place. The records are neither decompressed nor decoded. The block's summary and its
 //! lines of the filter hold all that the new extent has to know of them.
+//!
+//! Copies whole extents to another place too, under the same id.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -10,7 +14,8 @@ use crate::base::record::Lsn;
 use crate::sstable::footer::Footer;
 use crate::sstable::frame::{check_seal, reseal};
 use crate::sstable::summary::{self, BlockSummary};
-use crate::sstable::{BlockCache, BlockSwips, Format, ReadAhead};
+use crate::sstable::{BlockCache, BlockSwips, ExtentMeta, Format, ReadAhead};
+use crate::storage::SpaceReservation;
 
 /// A block of another extent, with what is known of it.
 #[derive(Debug)]
@@ -75,6 +80,15 @@ impl WholeBlock {
 }
 
 impl Extent {
+    /// The same extent in another place, which no edit names yet. `bytes` are all of it.
+    pub(crate) fn copied(&self, bytes: &[u8], to: &SpaceReservation) -> Result<Arc<Extent>> {
+        let meta = ExtentMeta { location: to.write_new(bytes)?, ..self.meta().clone() };
+        let described = (meta, self.values.clone());
+        let copied = Extent::written(described, Arc::clone(&self.store), self.kept_for.clone());
+        copied.keep_parts(bytes);
+        Ok(copied)
+    }
+
     /// The summaries of its blocks.
     ///
     /// # Errors
