@@ -2,6 +2,7 @@
   Tables as a whole: created, dropped, renamed, emptied, altered and checked.
 */
 #include "attributes.h"
+#include "belonging.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "partition_info.h"
@@ -147,9 +148,12 @@ int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO
   if (!error && needs_layout(form) && !info->tmp_table())
     error = opened->set_layout(ha_thd(), Layout::of(form), TERRACE_RELAXED);
   const Bytes copied = is_copy(name) ? altered_table(ha_thd()) : Bytes();
+  const LEX_CUSTRING version = form->s->tabledef_version;
   if (!error && !copied.empty() &&
-      terrace_table_put(opened->table, COPY_OF, sizeof(COPY_OF), copied.data(), copied.size(),
-                        TERRACE_RELAXED, failure.out()) != TERRACE_OK)
+      (terrace_table_put(opened->table, COPY_OF, sizeof(COPY_OF), copied.data(), copied.size(),
+                         TERRACE_RELAXED, failure.out()) != TERRACE_OK ||
+       mark(opened->table, Bytes(reinterpret_cast<const char *>(version.str), version.length),
+            &failure) != TERRACE_OK))
     error = failure.handler_error(ha_thd());
   Open_table::release(opened);
   return error;
@@ -301,6 +305,12 @@ Bytes copied_table(const Bytes &copy)
   return found;
 }
 
+Bytes backup_of(const Bytes &copied, const Bytes &copy)
+{
+  return copied.substr(0, copied.find('/')) + "/#sql-backup-" +
+         copy.substr(copy.find("/#sql-alter-") + strlen("/#sql-alter-"));
+}
+
 /*
   A copy gets another name than its table: keys to the table follow, also the copy's own. The server
   has renamed a table with such keys to a backup, which its log does not have.
@@ -309,9 +319,7 @@ int ha_terrace::take_place(const Bytes &table, const Bytes &copy, const Bytes &n
 {
   if (int error = move_children(table, name))
     return error;
-  // It has the same numbers as the copy.
-  const Bytes backup = table.substr(0, table.find('/')) + "/#sql-backup-" +
-                       copy.substr(copy.find("/#sql-alter-") + strlen("/#sql-alter-"));
+  const Bytes backup = backup_of(table, copy);
   if (!is_recovering() || !library_has(backup))
     return 0;
   // What cannot be dropped is named as a table without a definition.

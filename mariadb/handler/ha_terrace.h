@@ -393,6 +393,8 @@ int wait_for_drop(THD *thd, const Bytes &name);
 int drop_library_table(const Bytes &name);
 /* The table that one, or one of partitions, is a copy of; empty for none. */
 Bytes copied_table(const Bytes &copy);
+/* The name of the old table of a copy, where the server keeps it: it has the same numbers. */
+Bytes backup_of(const Bytes &copied, const Bytes &copy);
 int rename_library_table(const Bytes &from, const Bytes &to);
 
 #endif

@@ -176,25 +176,39 @@ int rename_partitions_of(const Bytes &from, const Bytes &to)
   return error;
 }
 
-terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure)
+void move_list(const Bytes &from, const Bytes &to)
 {
-  std::vector<Bytes> names = partitions_of(from);
-  names.push_back(from);
+  if (has_list(from) && !has_list(to) && rename(list_of(from).c_str(), list_of(to).c_str()))
+    sql_print_error("Terrace: cannot rename %s to %s: %s", list_of(from).c_str(),
+                    list_of(to).c_str(), strerror(errno));
+}
+
+terrace_status move_pieces(const std::vector<Bytes> &names, const Bytes &from, const Bytes &to,
+                           Failure *failure)
+{
+  // Otherwise foreign keys of two tables would have one name.
+  for (const Bytes &name : names)
+    if (library_has(to + name.substr(from.size())))
+      return TERRACE_EXISTS;
   for (const Bytes &name : names)
   {
     const Bytes wanted = to + name.substr(from.size());
-    if (!library_has(name))
-      continue;
-    // The foreign keys go first (references.h), unless the name is taken.
-    if (!library_has(wanted) && rename_references(name, wanted))
+    // The foreign keys go first (references.h).
+    if (rename_references(name, wanted))
       return TERRACE_INTERNAL;
     if (terrace_database_rename_table(terrace_db, name.c_str(), wanted.c_str(), failure->out()) !=
         TERRACE_OK)
       return failure->status();
     Open_table::rename(name, wanted);
   }
-  if (has_list(from) && !has_list(to) && rename(list_of(from).c_str(), list_of(to).c_str()))
-    sql_print_error("Terrace: cannot rename %s to %s: %s", list_of(from).c_str(),
-                    list_of(to).c_str(), strerror(errno));
+  move_list(from, to);
   return TERRACE_OK;
+}
+
+terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure)
+{
+  std::vector<Bytes> names = partitions_of(from);
+  if (library_has(from))
+    names.push_back(from);
+  return move_pieces(names, from, to, failure);
 }

@@ -59,7 +59,14 @@ int drop_each(const std::vector<Bytes> &names);
 int drop_partitions_of(const Bytes &table);
 /* Renames them, and the list. HA_ERR_NO_SUCH_TABLE if there are none, or no recovery asks. */
 int rename_partitions_of(const Bytes &from, const Bytes &to);
-/* The way back of a rename: of what there is of a table and its partitions. */
+/* Renames the list, if there is none of the new name. */
+void move_list(const Bytes &from, const Bytes &to);
+/*
+  Renames some of a table and its partitions, or all that there is, and the list: where the library
+  has none of the new names.
+*/
+terrace_status move_pieces(const std::vector<Bytes> &names, const Bytes &from, const Bytes &to,
+                           Failure *failure);
 terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure);
 
 /*

@@ -1,9 +1,18 @@
+/*
+  Each table that a statement renames is marked with the version of its definition (belonging.h). So what
+  a failure or a kill leaves is not guessed from names: a definition and its rows find each other in any
+  order of the names. The notes say which names a statement has used, and tables move among these alone.
+  A move goes to a name that is free, and one of a circle goes aside first, so no table is ever over
+  another one. What cannot be moved keeps its notes, and the next start looks at it by the same marks.
+*/
 #include "renames.h"
+#include "belonging.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "partitions.h"
 #include "recovery.h"
 #include "references.h"
+#include "settle.h"
 #include "trx.h"
 #include "yield.h"
 
@@ -11,21 +20,9 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <set>
-#include <vector>
 
 /* The library's table of renames. Under a number, which grows, it has the old and the new name. */
 static const char RENAMES[] = "#terrace/renames";
-
-struct Rename
-{
-  /*
-    0 for one that the library's table does not have: of a definition alone, by the same name. With
-    a number the same name is that of a table that is dropped without a definition.
-  */
-  ulonglong number;
-  Bytes from, to;
-};
 
 static std::mutex lock;
 static std::map<THD *, std::vector<Rename>> under_way;
@@ -43,8 +40,6 @@ static Bytes key_of(ulonglong number)
   mi_int8store(bytes, number);
   return Bytes(reinterpret_cast<char *>(bytes), sizeof(bytes));
 }
-
-static bool is_drop(const Rename &rename) { return rename.number && rename.from == rename.to; }
 
 static terrace_status put(const Rename &rename, Failure *failure)
 {
@@ -114,164 +109,16 @@ static std::vector<Rename> noted()
   return found;
 }
 
-/* Whether a rename is of a statement that was cut: not all under the new name need be old. */
+/*
+  Whether a rename is of a statement that was cut, also where the start has undone it: not all under the
+  new name need be old.
+*/
 static bool is_noted(const Rename &rename)
 {
   for (const Rename &one : noted())
     if (one.from == rename.from && one.to == rename.to)
       return true;
   return false;
-}
-
-bool has_definition(const Bytes &table)
-{
-  return access(("./" + table + ".frm").c_str(), F_OK) == 0;
-}
-
-/* The number of the engine that a definition of a table names; -1 for none, or that of a view. */
-static int engine_of_definition(const Bytes &table)
-{
-  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
-  if (!file)
-    return -1;
-  uchar header[4] = {0, 0, 0, 0};
-  const bool is_whole = fread(header, sizeof(header), 1, file) == 1;
-  fclose(file);
-  return is_whole && header[0] == 0xfe && header[1] == 1 ? header[3] : -1;
-}
-
-bool has_partitioned_definition(const Bytes &table)
-{
-  return engine_of_definition(table) == DB_TYPE_PARTITION_DB;
-}
-
-/*
-  Whether there is a definition that may be of a table of this engine: of no view, and of no engine
-  whose number is fixed. That of a partitioned table names its engine elsewhere.
-*/
-static bool has_own_definition(const Bytes &table)
-{
-  const int engine = engine_of_definition(table);
-  return engine == DB_TYPE_UNKNOWN || engine == DB_TYPE_PARTITION_DB ||
-         engine >= DB_TYPE_FIRST_DYNAMIC;
-}
-
-/*
-  The old table of an ALTER TABLE by a copy. Until the server has recovered, its log alone knows
-  which of both tables goes.
-*/
-static bool is_backup(const Bytes &table)
-{
-  return table.find("/#sql-backup-") != Bytes::npos;
-}
-
-/* Which tables had definitions before a rename, where that is not as it is now. */
-typedef std::map<Bytes, bool> Definitions;
-
-/* Whether the library has all of a table under its new name. */
-static bool is_complete(const Rename &rename)
-{
-  return !has_any(rename.from) && has_any(rename.to);
-}
-
-/*
-  Whether the old table of a copy is what is left of a table. The server ignores that it could not
-  rename it back. It has dropped the backup of a copy that has the name, or another one.
-*/
-static bool is_left(const Rename &rename)
-{
-  return is_backup(rename.to) && has_definition(rename.to) && has_any(rename.to) &&
-         !has_definition(rename.from) && !has_any(rename.from);
-}
-
-/* Whether a definition has got the new name, and its table has the old one. */
-static bool is_forgotten(const Rename &rename, const std::vector<Rename> &all)
-{
-  // Of a chain of names each table may be one step off.
-  for (const Rename &other : all)
-    if ((other.from == rename.from || other.from == rename.to || other.to == rename.from ||
-         other.to == rename.to) &&
-        std::minmax(other.from, other.to) != std::minmax(rename.from, rename.to))
-      return false;
-  return has_own_definition(rename.to) && !has_definition(rename.from) &&
-         is_complete({0, rename.to, rename.from});
-}
-
-/* Gives a definition, and a list of partitions, the new name durably. */
-static bool move_definition(const Rename &rename)
-{
-  for (const char *extension : {".par", ".frm"})
-  {
-    const Bytes from = "./" + rename.from + extension, to = "./" + rename.to + extension;
-    if (!access(from.c_str(), F_OK) && my_rename(from.c_str(), to.c_str(), MYF(MY_WME)))
-      return false;
-  }
-  return !my_sync_dir_by_file(("./" + rename.to).c_str(), MYF(MY_WME)) &&
-         !my_sync_dir_by_file(("./" + rename.from).c_str(), MYF(MY_WME));
-}
-
-/* Gives a table its old name, which its definition has. */
-static bool move_back(const Rename &rename)
-{
-  Failure failure;
-  if (move_table(rename.to, rename.from, &failure) == TERRACE_OK)
-    return true;
-  sql_print_error("Terrace: cannot rename table %s back to %s, which has its definition: %s",
-                  rename.to.c_str(), rename.from.c_str(), failure.message());
-  return false;
-}
-
-/*
-  Settles a rename that has not come to the definition. The renames behind it are settled. Where both
-  names have one, another table has got the old name since. Where a rename behind it has used the new
-  name, the server has undone this one.
-
-  It is undone. Before a recovery it is done, as the server's log has it: the log may know the next
-  rename of the statement, undoes that one by its names, and this one behind it. All stay noted then:
-  the recovery gives a definition its old name where it could not rename the table.
-*/
-static bool settle(const Rename &rename, const std::vector<Rename> &all, Definitions *definitions,
-                   bool recovers = false)
-{
-  // A definition alone.
-  if (rename.from == rename.to)
-    return true;
-  auto is_defined = [definitions](const Bytes &table) {
-    auto known = definitions->find(table);
-    return known == definitions->end() ? has_own_definition(table) : known->second;
-  };
-  // The definition goes last: if it is there, all is.
-  if (!is_defined(rename.from))
-  {
-    (*definitions)[rename.from] = is_defined(rename.to);
-    (*definitions)[rename.to] = false;
-    if (recovers)
-      return false;
-    // But the server gives it the name also where the rename was refused, if that is a way back.
-    if (is_forgotten(rename, all))
-      return move_back({0, rename.to, rename.from});
-    if (!is_left(rename))
-      return true;
-    return move_definition({0, rename.to, rename.from}) && move_back(rename);
-  }
-  // The log does not know partitions.
-  if (recovers && is_backup(rename.to) && partitions_of(rename.to).empty())
-    return false;
-  if (is_defined(rename.to) || definitions->count(rename.to))
-    return true;
-  // EXCHANGE PARTITION gives a table a hidden name, and its definition stays.
-  const bool moves = !is_hidden(rename.to) || is_backup(rename.to);
-  // The partition has the name of the table. The log knows that.
-  if (recovers && !moves && library_has(rename.from) && library_has(rename.to))
-    return false;
-  if (recovers && !is_hidden(rename.from) && moves && is_complete(rename))
-  {
-    (*definitions)[rename.from] = true;
-    (*definitions)[rename.to] = false;
-    move_definition(rename);
-    return false;
-  }
-  return move_back(rename);
 }
 
 static void begun(THD *thd, const Rename &rename)
@@ -380,6 +227,36 @@ static int refuse_taken(const Rename &rename)
   return fail_as_taken(rename.to);
 }
 
+/* What the statement has renamed before, the newest first. */
+static std::vector<Rename> renames_before(THD *thd)
+{
+  if (is_recovering())
+    return noted();
+  std::vector<Rename> before = renames_of(thd);
+  std::reverse(before.begin(), before.end());
+  return before;
+}
+
+/*
+  Marks a table, unless the statement has done so: the way back may have given the name that it has now
+  to another definition. Gives one that has left the new name its foreign keys, where they could not
+  follow.
+*/
+static int prepare(THD *thd, const Rename &rename)
+{
+  bool is_marked = false;
+  for (const Rename &one : renames_before(thd))
+  {
+    is_marked |= one.to == rename.from && one.from != one.to;
+    if (one.from == rename.to && one.from != one.to && !settle_references(one.from, one.to))
+      return HA_ERR_RECORD_FILE_FULL;
+  }
+  Failure failure;
+  return is_marked || mark_all_of(rename.from, &failure) == TERRACE_OK
+           ? 0
+           : failure.handler_error(thd);
+}
+
 int begin_rename(THD *thd, const Bytes &from, const Bytes &to, bool *is_way_back)
 {
   Rename rename = {0, table_of_partition(from), table_of_partition(to)};
@@ -417,8 +294,10 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to, bool *is_way_back
   // The recovery repeats what a crash takes back. Of a rename and its reverse either is right.
   if (!is_reverse && !sync_before(thd, rename) && !is_recovering())
     return fail_with("the definition of a table that was renamed before cannot be made durable");
+  // Commits take the lock, so these writes have it not.
+  if (int error = prepare(thd, rename))
+    return error;
   Failure failure;
-  // Commits take the lock, so this write has it not.
   if (put(rename, &failure) != TERRACE_OK)
     return failure.handler_error(thd);
   begun(thd, rename);
@@ -443,22 +322,6 @@ int begin_drop(THD *thd, const Bytes &table)
   return 0;
 }
 
-/*
-  Ends a drop that a crash has cut, or that a recovery has left. Whether that is done. A table that has
-  got the name of partitions since, and no definition, stays.
-*/
-static bool end_drop(const Bytes &table)
-{
-  if (has_definition(table))
-    return true;
-  const std::vector<Bytes> names = partitions_of(table);
-  if (drop_each(names) || (names.empty() && library_has(table) && drop_library_table(table)) ||
-      set_references(table, {}))
-    return false;
-  unlink(list_of(table).c_str());
-  return true;
-}
-
 void note_definition(THD *thd, const Bytes &table)
 {
   const Bytes whole = table_of_partition(table), folder = whole.substr(0, whole.find('/') + 1);
@@ -481,12 +344,13 @@ void end_renames(THD *thd)
   std::vector<Rename> done = renames_of(thd), of_others;
   if (done.empty())
     return;
-  // One that has failed, and cannot be undone now, stays noted: a later start settles it.
-  Definitions definitions;
+  // What cannot be settled now stays noted: a later start does it.
   std::reverse(done.begin(), done.end());
-  const std::vector<Rename> all = done;
-  done.erase(std::remove_if(done.begin(), done.end(),
-                            [&](const Rename &one) { return !settle(one, all, &definitions); }),
+  YIELD("settle");
+  const std::set<Bytes> stuck = settle(done);
+  done.erase(std::remove_if(done.begin(), done.end(), [&](const Rename &one) {
+               return one.from != one.to && (stuck.count(one.from) || stuck.count(one.to));
+             }),
              done.end());
   {
     std::lock_guard<std::mutex> guard(lock);
@@ -509,40 +373,34 @@ void end_renames(THD *thd)
 
 void settle_renames(bool recovers)
 {
-  std::vector<Rename> settled, drops;
-  std::set<Bytes> unsettled;
+  std::vector<Rename> all = noted(), settled;
   Definitions definitions;
-  bool have_keys = true;
-  std::vector<Rename> all = noted();
   for (const Rename &rename : all)
   {
     last_number = std::max(last_number, rename.number);
-    if (is_drop(rename))
-    {
-      drops.push_back(rename);
+    if (!recovers || is_drop(rename))
       continue;
-    }
-    // A later start tries again what failed, and the end of the recovery what waits for it.
-    const bool is_settled = settle(rename, all, &definitions, recovers);
-    const bool has_keys = settle_references(rename.from, rename.to);
-    have_keys &= has_keys;
-    if (is_settled && has_keys)
-      settled.push_back(rename);
-    else
-      unsettled.insert(rename.to);
+    settle_before(rename, &definitions);
+    settle_references(rename.from, rename.to);
   }
-  // What has the name of a dropped table may be one whose rename has failed.
-  for (const Rename &drop : drops)
-    if (!recovers && !unsettled.count(drop.from) && end_drop(drop.from))
-      settled.push_back(drop);
-  if (have_keys)
-    sweep_references();
   if (recovers)
   {
     // The recovery may drop what an older definition needs.
     sync(&all, MYF(MY_WME));
     return;
   }
+  std::vector<Rename> renames = lost_copies();
+  renames.insert(renames.end(), all.begin(), all.end());
+  const std::set<Bytes> stuck = settle(renames);
+  // A later start tries again what failed. What has the name of a dropped table may be one whose rename
+  // has failed.
+  for (const Rename &rename : all)
+    if (!stuck.count(rename.from) && !stuck.count(rename.to) &&
+        (!is_drop(rename) || end_drop(rename.from)))
+      settled.push_back(rename);
+  // Behind the moves: these give keys their new names first.
+  if (stuck.empty())
+    sweep_references();
   const std::vector<Rename> kept = finish(settled, MYF(MY_WME));
   std::lock_guard<std::mutex> guard(lock);
   left = kept;

@@ -4,11 +4,10 @@
   The server renames the tables of the library, then its own files, the definition (`.frm`) last and
   without a sync. A power cut may lose the last step of a rename that its log of DDL has ended. For
   partitions the log cannot undo a rename at all (partitions.h). So each rename is noted before it
-  begins, until its files are durable. Behind a statement that has failed the handler undoes those
-  renames whose old name still has a definition and whose new one has none, the newest first. After a
-  crash it gives the definition the new name if the library has all of the table there. A definition of
-  a view, or of another engine's table, is none. A rename begins when the definitions of those before
-  it are durable, so a crash has one to settle.
+  begins, until its files are durable. Behind a statement that has failed, and when a recovery has
+  ended, tables go to the names of their definitions (settle.h). Before a recovery a definition gets the
+  new name if the library has all of the table there. A rename begins when the definitions of those
+  before it are durable, so a crash has one to settle.
 
   Thread safety: any thread; a lock is held around the renames of each connection, and over no write.
   What the plugin calls when it starts has no thread beside it.
@@ -44,14 +43,14 @@ int begin_drop(THD *thd, const Bytes &table);
 void note_definition(THD *thd, const Bytes &table);
 
 /*
-  At the end of a statement, and of a connection: undoes renames that have failed, makes the others
+  At the end of a statement, and of a connection: settles renames that have failed, makes the others
   durable, and forgets them. The end of another statement's tries again what is not durable.
 */
 void end_renames(THD *thd);
 
 /*
-  When the plugin starts, before the server recovers by its log of DDL: settles renames, but for those
-  to backups. When the server has recovered: the rest, and its own.
+  When the plugin starts, before the server recovers by its log of DDL: prepares what the log needs, and
+  forgets no rename. When the server has recovered: settles all, and its own.
 */
 void settle_renames(bool recovers);
 

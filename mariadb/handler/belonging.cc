@@ -1,0 +1,211 @@
+#include "belonging.h"
+#include "engine.h"
+#include "ha_terrace.h"
+#include "partitions.h"
+#include "renames.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+/* Where a table keeps its mark. Its key begins as a counter's. */
+static const char MARK[] = {0, 4};
+
+/* What one has behind its name that has made room for another one. No SQL name is encoded so. */
+static const char ASIDE[] = "#aside";
+
+/* The version is at the beginning of the second part of the file. */
+static const size_t VERSION_AT = 64;
+
+Bytes version_of(const Bytes &table)
+{
+  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
+  if (!file)
+    return Bytes();
+  char bytes[VERSION_AT + 2 + MY_UUID_SIZE] = {0};
+  const bool is_whole = fread(bytes, sizeof(bytes), 1, file) == 1;
+  fclose(file);
+  const bool is_table = is_whole && uchar(bytes[0]) == 0xfe && bytes[1] == 1;
+  const char *version = bytes + VERSION_AT;
+  if (!is_table || version[0] != EXTRA2_TABLEDEF_VERSION || version[1] != MY_UUID_SIZE)
+    return Bytes();
+  return Bytes(version + 2, MY_UUID_SIZE);
+}
+
+Bytes mark_of(const Bytes &table)
+{
+  Failure failure;
+  const std::vector<Bytes> partitions =
+    library_has(table) ? std::vector<Bytes>() : partitions_of(table);
+  const Bytes &name = partitions.empty() ? table : partitions.front();
+  terrace_table *opened =
+    terrace_database_existing_table(terrace_db, name.c_str(), failure.out());
+  terrace_value value = {};
+  Bytes found;
+  if (opened &&
+      terrace_table_get(opened, MARK, sizeof(MARK), &value, failure.out()) == TERRACE_OK)
+    found.assign(reinterpret_cast<const char *>(value.data), value.len);
+  terrace_value_release(&value);
+  terrace_table_free(opened);
+  return found;
+}
+
+terrace_status mark(const terrace_table *table, const Bytes &version, Failure *failure)
+{
+  // A rename comes behind it in the order of commits.
+  return terrace_table_put(table, MARK, sizeof(MARK), version.data(), version.size(),
+                           TERRACE_RELAXED, failure->out());
+}
+
+terrace_status mark_all_of(const Bytes &table, Failure *failure)
+{
+  const Bytes version = version_of(table);
+  if (version.empty())
+    return TERRACE_OK;
+  std::vector<Bytes> names = partitions_of(table);
+  names.push_back(table);
+  terrace_status status = TERRACE_OK;
+  for (const Bytes &name : names)
+  {
+    if (status != TERRACE_OK || mark_of(name) == version)
+      continue;
+    terrace_table *opened =
+      terrace_database_existing_table(terrace_db, name.c_str(), Failure().out());
+    if (opened)
+      status = mark(opened, version, failure);
+    terrace_table_free(opened);
+  }
+  return status;
+}
+
+/* What the library has of a table, or of some partitions, that goes to another name. */
+struct Move
+{
+  Bytes from, to;
+  std::vector<Bytes> names;
+};
+
+static std::vector<Move> misplaced(const std::set<Bytes> &names)
+{
+  std::map<Bytes, Bytes> places;
+  for (const Bytes &name : names)
+  {
+    const Bytes version = version_of(name);
+    if (!version.empty())
+      places[version] = name;
+  }
+  std::map<std::pair<Bytes, Bytes>, Move> found;
+  for (const Bytes &name : library_tables())
+  {
+    const Bytes from = table_of_partition(name);
+    if (!names.count(from))
+      continue;
+    const auto place = places.find(mark_of(name));
+    if (place == places.end() || place->second == from)
+      continue;
+    Move &move = found[{from, place->second}];
+    move.from = from;
+    move.to = place->second;
+    move.names.push_back(name);
+  }
+  std::vector<Move> moves;
+  for (const auto &one : found)
+    moves.push_back(one.second);
+  return moves;
+}
+
+/* Whether a move waits for itself: one behind the other, each waits for the name of the next one. */
+static bool is_circle(const Move &first, const std::vector<Move> &moves)
+{
+  const Move *at = &first;
+  for (size_t step = 0; step < moves.size(); step++)
+  {
+    if (at->to == first.from)
+      return true;
+    const auto next = std::find_if(moves.begin(), moves.end(),
+                                   [at](const Move &one) { return one.from == at->to; });
+    if (next == moves.end())
+      return false;
+    at = &*next;
+  }
+  return false;
+}
+
+static terrace_status move_to(const Move &move, const Bytes &to)
+{
+  Failure failure;
+  const terrace_status status = move_pieces(move.names, move.from, to, &failure);
+  if (status != TERRACE_OK && status != TERRACE_EXISTS)
+    sql_print_error("Terrace: cannot rename table %s to %s, which has its definition: %s",
+                    move.from.c_str(), move.to.c_str(), failure.message());
+  return status;
+}
+
+/* Does one of some moves. Whether there was one to do; names that fail are added to those. */
+static bool move_one(const std::vector<Move> &moves, std::set<Bytes> *stuck)
+{
+  for (const Move &move : moves)
+  {
+    if (stuck->count(move.from))
+      continue;
+    const terrace_status status = move_to(move, move.to);
+    if (status == TERRACE_OK)
+      return true;
+    if (status != TERRACE_EXISTS)
+      stuck->insert({move.from, move.to});
+  }
+  for (const Move &move : moves)
+  {
+    if (stuck->count(move.from) || !is_circle(move, moves))
+      continue;
+    if (move_to(move, move.from + ASIDE) == TERRACE_OK)
+      return true;
+    stuck->insert({move.from, move.to});
+  }
+  return false;
+}
+
+/* A kill may have come between the last partition and the list. */
+static void place_list(const Bytes &table, const std::set<Bytes> &names)
+{
+  const std::vector<Bytes> partitions =
+    has_partitioned_definition(table) && !has_list(table) ? partitions_of(table)
+                                                          : std::vector<Bytes>();
+  if (partitions.empty())
+    return;
+  for (const Bytes &name : names)
+    if (has_list(name) && partitions_of(name).empty() &&
+        is_listed(name + partitions.front().substr(table.size())))
+    {
+      move_list(name, table);
+      return;
+    }
+}
+
+std::set<Bytes> place_tables(std::set<Bytes> names)
+{
+  // One that a kill has left there.
+  for (const Bytes &name : std::set<Bytes>(names))
+    names.insert(name + ASIDE);
+  std::set<Bytes> stuck;
+  std::vector<Move> moves = misplaced(names);
+  while (move_one(moves, &stuck))
+    moves = misplaced(names);
+  for (const Move &move : moves)
+    stuck.insert({move.from, move.to});
+  for (const Bytes &name : names)
+    place_list(name, names);
+  return stuck;
+}
+
+Bytes find_definition(const Bytes &database, const Bytes &version)
+{
+  std::error_code none;
+  for (const auto &file : std::filesystem::directory_iterator("./" + database, none))
+  {
+    const Bytes name = database + '/' + file.path().stem().string();
+    if (file.path().extension() == ".frm" && version_of(name) == version)
+      return name;
+  }
+  return Bytes();
+}
