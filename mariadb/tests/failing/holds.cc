@@ -9,7 +9,9 @@
   `refuse-layout`, foreign keys for `refuse-keys`, the note of a rename for `refuse-note`, the drop of
   a table for `refuse-drop`, and the statistics for `statistics`. As long as there is `no-statistics`, statistics are refused, and for
   `no-options` the options of partitions `p1`. As long as there is `format`, the record of a layout has
-  another format, and for `unsynced` no directory can be synced.
+  another format, and for `unsynced` no directory can be synced. The file `full` has two numbers: behind
+  how many steps of renames the disk is full, and for how many. A step writes a note, a mark or foreign
+  keys, or renames a table.
   A plugin for tests is linked with this.
 */
 #include "moments.h"
@@ -31,6 +33,34 @@ static bool is_there(const std::string &name)
 {
   const char *folder = getenv("TERRACE_HOLD");
   return folder && !access((std::string(folder) + "/" + name).c_str(), F_OK);
+}
+
+bool is_full()
+{
+  const char *folder = getenv("TERRACE_HOLD");
+  const std::string name = std::string(folder ? folder : "") + "/full";
+  FILE *file = folder ? fopen(name.c_str(), "r+") : nullptr;
+  if (!file)
+    return false;
+  int before = 0, count = 0;
+  const bool is_read = fscanf(file, "%d %d", &before, &count) == 2;
+  const bool is_now = is_read && before == 0;
+  rewind(file);
+  fprintf(file, "%d %d\n", is_now ? 0 : before - 1, is_now ? count - 1 : count);
+  fclose(file);
+  if (is_now && count <= 1)
+    unlink(name.c_str());
+  return is_now;
+}
+
+static thread_local const terrace_error *refused = nullptr;
+
+bool is_of_full(const terrace_error *error) { return error && error == refused; }
+
+terrace_status as_full(terrace_error **error)
+{
+  refused = *error;
+  return TERRACE_FULL;
 }
 
 void terrace_yield(const char *point)
@@ -80,6 +110,11 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
       return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
   }
   const std::string place(static_cast<const char *>(key), key_len);
+  if ((key_len == 8 || place == std::string("\0\4", 2)) && is_full())
+  {
+    __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
+    return as_full(error);
+  }
   std::string changed(static_cast<const char *>(value), value_len);
   const bool is_layout = place == std::string("\0\1", 2);
   if (is_layout && is_asked("refuse-layout"))
@@ -95,6 +130,11 @@ terrace_status __wrap_terrace_database_write(const terrace_database *database,
                                              terrace_error **error)
 {
   terrace_yield("keys");
+  if (is_full())
+  {
+    __real_terrace_database_write(nullptr, batch, durability, error);
+    return as_full(error);
+  }
   return __real_terrace_database_write(is_asked("refuse-keys") ? nullptr : database, batch,
                                        durability, error);
 }

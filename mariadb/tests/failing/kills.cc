@@ -115,11 +115,12 @@ terrace_status __wrap_terrace_database_rename_table(const terrace_database *data
   const bool is_blocked = strstr(to, "/blocked#P#p2");
   const bool is_back = fails_back && strstr(from, "/blocked#P#p1");
   fails_back = is_blocked || (fails_back && !is_back);
+  const bool finds_full = is_full();
   // The library refuses a database that is NULL.
   const terrace_status status = __real_terrace_database_rename_table(
-    is_blocked || is_back ? nullptr : database, from, to, error);
+    is_blocked || is_back || finds_full ? nullptr : database, from, to, error);
   moment();
-  return status;
+  return finds_full ? as_full(error) : status;
 }
 
 terrace_status __wrap_terrace_database_truncate_table(const terrace_database *database,

@@ -5,6 +5,12 @@
 #ifndef TERRACE_TESTS_MOMENTS_H
 #define TERRACE_TESTS_MOMENTS_H
 
+#include "terrace.h"
+
+/* Whether a step of a rename finds a full disk. It is refused otherwise, and says that. */
+bool is_full();
+terrace_status as_full(terrace_error **error);
+bool is_of_full(const terrace_error *error);
 /* Whether a test asks for this one: it does for one call at a time. */
 bool is_asked(const char *name);
 void moment();

@@ -6,6 +6,7 @@
   fail can be held (holds.cc). A plugin for tests is linked with this (xtask/src/mariadb/build.rs), so
   that the handler's calls come here.
 */
+#include "moments.h"
 #include "terrace.h"
 #include "yield.h"
 
@@ -73,6 +74,7 @@ terrace_status __wrap_terrace_database_roll_back_prepared(const terrace_database
 terrace_status __wrap_terrace_error_status(const terrace_error *error)
 {
   const terrace_status status = __real_terrace_error_status(error);
-  return status == TERRACE_INVALID && is_failing() ? TERRACE_FULL : status;
+  const bool was_full = is_failing() || is_of_full(error);
+  return status == TERRACE_INVALID && was_full ? TERRACE_FULL : status;
 }
 }

@@ -5,6 +5,7 @@ mod bench;
 mod between;
 mod build;
 mod builds;
+mod chains;
 mod cut_ddl;
 mod definitions;
 mod examples;
@@ -67,6 +68,9 @@ usage: cargo xtask mariadb              build, start a server, and open a client
        cargo xtask mariadb --cut-ddl [--short | TEXT]
                                         kills at each step of statements that change tables, of
                                         those of the check, or of those with a text
+       cargo xtask mariadb --chains [--short | TEXT]
+                                        chains of renames on a full disk: without kills, or all,
+                                        or those with a text
        cargo xtask mariadb --kills N    N kills of the server
        cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
        cargo xtask mariadb --examples [NAME]
@@ -120,6 +124,10 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
         }
         ["--cut-ddl", "--short"] => cut_ddl::run(root, false, "").map(|()| true),
         ["--cut-ddl", text] => cut_ddl::run(root, true, text).map(|()| true),
+        ["--chains", "--short"] => chains::run(root, false, "").map(|()| true),
+        ["--chains", text @ ..] if text.len() < 2 => {
+            chains::run(root, true, text.first().copied().unwrap_or("")).map(|()| true)
+        }
         ["--kills", count] => {
             kills::run(root, &plugin, count.parse()?, kills::End::Kill).map(|()| true)
         }
@@ -191,6 +199,7 @@ fn more(root: &Path, plugin: &Path, long: bool) -> Result<()> {
         &|| orders::run(root),
         &|| definitions::run(root, plugin),
         &|| cut_ddl::run(root, long, ""),
+        &|| chains::run(root, long, ""),
         &|| random::run(root, plugin, statements, seed),
         &|| kills::run(root, plugin, kills, kills::End::Kill),
     ];
