@@ -79,6 +79,9 @@ bool end_drop(const Bytes &table)
 {
   if (has_definition(table))
     return true;
+  // As a drop of a hidden one does: keys alone would keep their names from others.
+  if (is_hidden(table) && set_references(table, {}))
+    return false;
   const std::vector<Bytes> names = partitions_of(table);
   if (drop_each(names) || (names.empty() && library_has(table) && drop_library_table(table)) ||
       set_references(table, {}))
@@ -157,21 +160,20 @@ static bool end_copy(const Bytes &copy, const Bytes &name)
 
 /*
   A copy that has its new name in the library alone: the server has removed the definition, and the old
-  table is whole. Whether it is gone.
+  table is whole, under its name or as the backup. Whether it is gone.
 */
-static bool drop_failed_copy(const Rename &rename, const std::vector<Rename> &all)
+static bool drop_failed_copy(const Rename &rename)
 {
-  const Bytes mark = mark_of(rename.to);
-  const auto is_of_backup = [&](const Rename &one) {
-    return is_backup(one.to) && one.from == rename.to && has_definition(one.to) && has_any(one.to);
-  };
-  if (mark.empty() || has_definition(rename.to) ||
-      std::none_of(all.begin(), all.end(), is_of_backup))
+  const Bytes mark = mark_of(rename.to), copied = copied_table(rename.to);
+  if (mark.empty() || copied.empty() || has_definition(rename.to))
     return true;
   for (const Bytes &name : {rename.from, rename.to})
     if (!find_definition(name.substr(0, name.find('/')), mark).empty())
       return true;
-  return end_drop(rename.to);
+  for (const Bytes &name : {copied, backup_of(copied, rename.from)})
+    if (name != rename.to && has_definition(name) && has_any(name))
+      return end_drop(rename.to);
+  return true;
 }
 
 /* Whether the old table of a copy is left behind an ALTER TABLE that has succeeded. */
@@ -199,7 +201,7 @@ std::set<Bytes> settle(const std::vector<Rename> &all)
     const bool of_copy = is_copy(rename.from) && !is_hidden(rename.to);
     bool is_done = !stuck.count(rename.from) && !stuck.count(rename.to);
     if (is_done && of_copy)
-      is_done = end_copy(rename.from, rename.to) && drop_failed_copy(rename, all);
+      is_done = end_copy(rename.from, rename.to) && drop_failed_copy(rename);
     if (is_done && is_left(rename))
       is_done = move_definition({0, rename.to, rename.from}) &&
                 move_to_definition(rename.to, rename.from);
