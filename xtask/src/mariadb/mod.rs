@@ -68,9 +68,9 @@ usage: cargo xtask mariadb              build, start a server, and open a client
        cargo xtask mariadb --cut-ddl [--short | TEXT]
                                         kills at each step of statements that change tables, of
                                         those of the check, or of those with a text
-       cargo xtask mariadb --chains [--short | TEXT]
-                                        chains of renames on a full disk: without kills, or all,
-                                        or those with a text
+       cargo xtask mariadb --chains [--short] [TEXT]
+                                        chains of renames on a full disk, with kills or without,
+                                        of those with a text
        cargo xtask mariadb --kills N    N kills of the server
        cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
        cargo xtask mariadb --examples [NAME]
@@ -124,7 +124,9 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
         }
         ["--cut-ddl", "--short"] => cut_ddl::run(root, false, "").map(|()| true),
         ["--cut-ddl", text] => cut_ddl::run(root, true, text).map(|()| true),
-        ["--chains", "--short"] => chains::run(root, false, "").map(|()| true),
+        ["--chains", "--short", text @ ..] if text.len() < 2 => {
+            chains::run(root, false, text.first().copied().unwrap_or("")).map(|()| true)
+        }
         ["--chains", text @ ..] if text.len() < 2 => {
             chains::run(root, true, text.first().copied().unwrap_or("")).map(|()| true)
         }
