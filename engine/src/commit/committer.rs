@@ -67,8 +67,9 @@ struct IntoMemtable {
 pub(crate) struct Committer {
     pub(super) region: Arc<Region>,
     pub(super) zones: Arc<ZonePool>,
-    /// The number of the opening.
+    /// The number of the opening, and its first LSN.
     pub(crate) incarnation: u64,
+    pub(super) first: Lsn,
     pub(super) buckets: Buckets,
     pub(super) sequencer: Mutex<Sequencer>,
     /// Held while a zone is linked to a stream, or released.
@@ -141,6 +142,7 @@ impl Committer {
             region,
             zones,
             incarnation: start.incarnation,
+            first: start.last + 1,
             linking: Mutex::new(()),
             poison,
             cleaner: start.cleaner,
@@ -220,6 +222,13 @@ impl Committer {
     /// Where groups go that are shipped to a shared store.
     pub(crate) fn feed(&self) -> Option<&Feed> {
         self.feed.as_ref()
+    }
+
+    /// Zones with commits above this one are kept for the shared store. It is asked for after the
+    /// LSN that it bounds, which may rise meanwhile, as this one may fall.
+    pub(crate) fn kept(&self) -> Lsn {
+        let feed = self.feed.as_ref().filter(|_| !self.region.has(Failpoint::ReleaseUnshipped));
+        feed.map_or(Lsn::MAX, Feed::kept)
     }
 
     /// Whether a commit that asks for `durability` waits for nothing any more.
@@ -381,7 +390,7 @@ impl Committer {
         let relaxed =
             durability == Durability::Relaxed && is_handed(&fenced) && is_handed(&switched);
         if let Some(feed) = &self.feed {
-            feed.hand_over(lsn, group);
+            feed.hand_over(group.parts.iter().map(|part| part.payload().len() as u64).sum());
         }
         reached(Step::Finishing);
         self.publisher.ring.finish(lsn, &Finished { written, relaxed });
@@ -532,6 +541,10 @@ impl Committer {
         debug_assert!(
             self.zones.greatest(zones) <= self.durable(),
             "a zone is released after all that it had is durable"
+        );
+        debug_assert!(
+            self.zones.greatest(zones) <= self.kept() || self.region.has(Failpoint::ReleaseUnshipped),
+            "a zone is released after the shared store has its commits (invariant 4 of the feed)"
         );
         self.publisher.release(zones, self.zones.greatest(zones))?;
         if !may_go() {

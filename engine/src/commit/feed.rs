@@ -1,35 +1,28 @@
-//! The feed: commit groups on their way from commits to the shipper, and back what the shared store
-//! has acknowledged (`docs/internals/shared-store.md`).
+//! The feed: what commits and the shipper tell each other (`docs/internals/shared-store.md`).
 //!
-//! A commit hands its encoded parts over before its slot in the ring is finished. So once an LSN is
-//! durable, its group is in the feed. The feed has a bound: a group beyond it is forgotten, and the
-//! feed says so. Then a checkpoint takes the place of what is missing. No commit waits for the
-//! shipper, but for those that ask for `Durability::Remote`.
+//! The shipper reads commit groups in the zones that they lie in. A commit counts its bytes here
+//! before its slot in the ring is finished. The zones with commits that the shared store lacks are
+//! kept. Where they are let go all the same, a checkpoint takes the place of what is missing. No
+//! commit waits for the shipper, but for those that ask for `Durability::Remote`.
 //!
-//! Thread safety: any thread hands over, waits and fails; one thread at a time takes.
+//! Thread safety: any thread hands over, waits and fails; one thread at a time ships.
 //!
 //! Invariants:
 //!
 //! 1. `acknowledged` only rises, and every commit up to it is in the shared store.
 //! 2. After a failure nothing is acknowledged any more.
 //! 3. Waits for commits that were given up end. They may be acknowledged later all the same.
+//! 4. No zone is released that has a commit above `kept`.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crossbeam_utils::CachePadded;
-
-use super::group::Group;
-use super::subentry::Content;
+use super::committer::Committer;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::record::{Lsn, put_bytes};
+use crate::base::record::Lsn;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::sync::shared::OnceLock;
-use crate::os::{thread, time};
-
-/// The most bytes of groups that wait for the shipper.
-const MOST_BYTES: u64 = 64 << 20;
+use crate::os::time;
 
 /// With so many bytes the shipper need not wait for its interval.
 pub(crate) const FULL_SEGMENT: u64 = 4 << 20;
@@ -68,11 +61,29 @@ pub(crate) struct FeedSeen {
     wanted: Lsn,
 }
 
+/// What was handed over up to a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandedOver {
+    /// When the first of it came that was not seen before.
+    pub(crate) since: Instant,
+    /// Its bytes since the opening.
+    pub(crate) bytes: u64,
+}
+
 /// The feed of one database.
 pub(crate) struct Feed {
-    buffers: FeedBuffers,
-    queued: AtomicU64,
-    has_lost: AtomicBool,
+    /// Bytes that were handed over since the opening, and those of them that the store has.
+    handed: AtomicU64,
+    shipped: AtomicU64,
+    /// When the first commit came that the shipper has not seen; the flag says that there is one.
+    fresh: Mutex<Option<Instant>>,
+    is_fresh: AtomicBool,
+    /// Zones with commits above it are kept; [`Lsn::MAX`] once they were let go.
+    kept: AtomicU64,
+    /// Whether it is known what the store has.
+    has_begun: AtomicBool,
+    /// Dead zones wait for the store to have their commits.
+    holds_dead: AtomicBool,
     remote: Mutex<Remote>,
     /// The acknowledged LSN rose, or shipping failed.
     moved: Condvar,
@@ -95,9 +106,13 @@ impl Remote {
 impl Default for Feed {
     fn default() -> Feed {
         Feed {
-            buffers: FeedBuffers::default(),
-            queued: AtomicU64::new(0),
-            has_lost: AtomicBool::new(false),
+            handed: AtomicU64::new(0),
+            shipped: AtomicU64::new(0),
+            fresh: Mutex::default(),
+            is_fresh: AtomicBool::new(false),
+            kept: AtomicU64::new(0),
+            has_begun: AtomicBool::new(false),
+            holds_dead: AtomicBool::new(false),
             remote: Mutex::default(),
             moved: Condvar::new(),
             full: Condvar::new(),
@@ -108,60 +123,86 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Hands a group over that has its LSN, before its slot is finished.
-    pub(super) fn hand_over(&self, lsn: Lsn, group: &Group) {
-        debug_assert!(lsn > 0, "a group that is handed over has its ticket");
-        if self.has_lost.load(Ordering::SeqCst) {
-            return;
+    /// A group of so many bytes is about to finish its slot.
+    pub(super) fn hand_over(&self, bytes: u64) {
+        let before = self.queued();
+        self.handed.fetch_add(bytes, Ordering::Relaxed);
+        if !self.is_fresh.load(Ordering::Relaxed) {
+            self.fresh.lock().get_or_insert_with(time::now);
+            self.is_fresh.store(true, Ordering::Relaxed);
         }
-        let fed = FeedBuffers::describe(lsn, group);
-        let bytes = fed.bytes();
-        let queued = self.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if queued > MOST_BYTES {
-            self.has_lost.store(true, Ordering::SeqCst);
-            return;
-        }
-        self.buffers.add(fed, group);
-        if queued >= FULL_SEGMENT && queued - bytes < FULL_SEGMENT {
+        if before < FULL_SEGMENT && self.queued() >= FULL_SEGMENT {
             self.wake();
         }
     }
 
-    /// Takes all that is there into `into`.
-    pub(crate) fn take_into(&self, into: &mut FedGroups) {
-        into.take_from(&self.buffers);
+    /// What was handed over, if something was since the last call.
+    pub(crate) fn look(&self) -> Option<HandedOver> {
+        // What comes in between is seen once more.
+        let since = self.fresh.lock().take()?;
+        self.is_fresh.store(false, Ordering::Relaxed);
+        Some(HandedOver { since, bytes: self.handed.load(Ordering::Relaxed) })
     }
 
-    /// Groups of so many bytes have left for good.
+    /// Of what was handed over the store has so many bytes.
     pub(crate) fn release(&self, bytes: u64) {
-        // Groups that arrive while the feed starts over are not counted.
-        let less = |queued: u64| Some(queued.saturating_sub(bytes));
-        self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or_default();
+        self.shipped.fetch_max(bytes, Ordering::Relaxed);
     }
 
     /// Bytes that wait for the shipper.
     pub(crate) fn queued(&self) -> u64 {
-        self.queued.load(Ordering::Relaxed)
+        let shipped = self.shipped.load(Ordering::Relaxed);
+        self.handed.load(Ordering::Relaxed).saturating_sub(shipped)
     }
 
-    /// Forgets groups, as beyond the bound.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn forget(&self) {
-        self.has_lost.store(true, Ordering::SeqCst);
+    /// Zones with commits above this one are kept.
+    pub(crate) fn kept(&self) -> Lsn {
+        self.kept.load(Ordering::SeqCst)
     }
 
-    /// Whether groups were forgotten.
+    /// Begins: zones with commits above `lsn` are kept. An earlier opening has left so many bytes
+    /// that the store lacks.
+    pub(crate) fn begin(&self, lsn: Lsn, bytes: u64) {
+        self.handed.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > 0 {
+            self.hand_over(0);
+        }
+        self.kept.store(lsn, Ordering::SeqCst);
+        self.has_begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether zones may be let go: it is known what the store has, and they are kept.
+    pub(crate) fn may_let_go(&self) -> bool {
+        self.has_begun.load(Ordering::SeqCst) && !self.has_lost()
+    }
+
+    /// Lets all zones go.
+    pub(crate) fn let_go(&self) {
+        self.kept.store(Lsn::MAX, Ordering::SeqCst);
+    }
+
+    /// Whether zones were let go.
     pub(crate) fn has_lost(&self) -> bool {
-        self.has_lost.load(Ordering::SeqCst)
+        self.kept() == Lsn::MAX
     }
 
-    /// Starts over after groups were forgotten. From now on every group with a new ticket is handed
-    /// over. `waiting` is what the shipper holds.
-    pub(crate) fn start_over(&self, waiting: &mut FedGroups) {
-        self.take_into(waiting);
-        waiting.clear();
-        self.queued.store(0, Ordering::Relaxed);
-        self.has_lost.store(false, Ordering::SeqCst);
+    /// Keeps zones again from the last ticket on, which it returns: no zone with a later commit was
+    /// let go.
+    pub(crate) fn start_over(&self, committer: &Committer) -> Lsn {
+        committer.at_boundary(|last| {
+            self.kept.store(last, Ordering::SeqCst);
+            last
+        })
+    }
+
+    /// Notes whether dead zones wait for the store.
+    pub(crate) fn note_dead(&self, waits: bool) {
+        self.holds_dead.store(waits, Ordering::Relaxed);
+    }
+
+    /// Whether some did.
+    pub(crate) fn take_dead(&self) -> bool {
+        self.holds_dead.swap(false, Ordering::Relaxed)
     }
 
     /// Says that the shared store has every commit up to `lsn`.
@@ -172,6 +213,7 @@ impl Feed {
         }
         if lsn > remote.acknowledged {
             (remote.acknowledged, remote.waited_together) = (lsn, remote.waiting);
+            self.kept.fetch_max(lsn, Ordering::SeqCst);
         }
         drop(remote);
         self.moved.notify_all();
@@ -354,196 +396,6 @@ impl std::fmt::Debug for Feed {
     }
 }
 
-// Commit groups between commits and the shipper: the bytes of their parts, one group behind the
-// other in a few buffers.
-//
-// A commit copies its records into the buffer of its thread, under a lock that no other thread
-// takes as a rule. The shipper takes whole buffers, and gives emptied ones back. So a group costs
-// no allocation here, and no thread frees what another one allocated.
-//
-// Thread safety: any thread may use [`FeedBuffers`]; [`FedGroups`] is the shipper's.
-
-/// So many buffers are filled at a time.
-const BUFFERS: usize = 8;
-
-/// What a group counts beyond its bytes.
-const GROUP_BYTES: u64 = 64;
-
-/// An emptied buffer with more room is not kept.
-const MOST_KEPT: usize = 4 << 20;
-
-/// A commit group that was handed over.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FedGroup {
-    pub(crate) lsn: Lsn,
-    pub(crate) content: Content,
-    /// Whether some of its rows lie in extents.
-    pub(crate) has_runs: bool,
-    /// How many parts it has.
-    pub(crate) parts: u16,
-    len: u32,
-}
-
-impl FedGroup {
-    /// Bytes that it counts.
-    pub(crate) fn bytes(&self) -> u64 {
-        u64::from(self.len) + GROUP_BYTES
-    }
-}
-
-/// Groups of some threads, in the order in which they came.
-#[derive(Debug, Default)]
-struct Filling {
-    bytes: Vec<u8>,
-    groups: Vec<FedGroup>,
-    /// When the first one came.
-    since: Option<Instant>,
-}
-
-/// The buffers that commits fill.
-#[derive(Debug, Default)]
-struct FeedBuffers([CachePadded<Mutex<Filling>>; BUFFERS]);
-
-impl FeedBuffers {
-    /// Describes a group that is to be added.
-    fn describe(lsn: Lsn, group: &Group) -> FedGroup {
-        let (content, has_runs) = (group.content, group.has_runs);
-        // A cleaner's copies are no news.
-        let parts = if content == Content::Moved { &[] } else { &group.parts[..] };
-        // Before each part its length is written.
-        let len: usize = parts.iter().map(|part| part.payload().len() + size_of::<u32>()).sum();
-        debug_assert!(u32::try_from(len).is_ok(), "a group fits in zones");
-        FedGroup { lsn, content, has_runs, parts: parts.len() as u16, len: len as u32 }
-    }
-
-    /// Adds a group.
-    pub(super) fn add(&self, fed: FedGroup, group: &Group) {
-        let mut filling = self.0[thread::number() % BUFFERS].lock();
-        filling.since.get_or_insert_with(time::now);
-        let before = filling.bytes.len();
-        for part in &group.parts[..usize::from(fed.parts)] {
-            put_bytes(&mut filling.bytes, part.payload());
-        }
-        debug_assert_eq!(filling.bytes.len() - before, fed.len as usize, "as it was described");
-        filling.groups.push(fed);
-    }
-}
-
-/// A buffer that was taken.
-#[derive(Debug)]
-struct TakenBuffer {
-    bytes: Vec<u8>,
-    /// Groups that the shipper still needs.
-    live: usize,
-    since: Instant,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct PlacedGroup {
-    group: FedGroup,
-    /// The number of its buffer, and its first byte there.
-    buffer: u64,
-    start: usize,
-}
-
-/// Groups that the shipper has taken, by their LSNs.
-#[derive(Debug, Default)]
-pub(crate) struct FedGroups {
-    groups: VecDeque<PlacedGroup>,
-    /// The first one has the number `first_buffer`.
-    buffers: VecDeque<TakenBuffer>,
-    first_buffer: u64,
-    /// Emptied ones, and emptied lists of groups.
-    spare: (Vec<Vec<u8>>, Vec<Vec<FedGroup>>),
-}
-
-impl FedGroups {
-    /// Takes all that is there.
-    fn take_from(&mut self, buffers: &FeedBuffers) {
-        let before = self.groups.len();
-        for buffer in &buffers.0 {
-            let mut filling = buffer.lock();
-            let Some(since) = filling.since.take() else { continue };
-            let bytes = self.spare.0.pop().unwrap_or_default();
-            let bytes = std::mem::replace(&mut filling.bytes, bytes);
-            let list = self.spare.1.pop().unwrap_or_default();
-            let list = std::mem::replace(&mut filling.groups, list);
-            drop(filling);
-            self.add(bytes, list, since);
-        }
-        if self.groups.len() > before {
-            // Each buffer is nearly in order, which the sort makes use of.
-            self.groups.make_contiguous().sort_by_key(|placed| placed.group.lsn);
-        }
-        debug_assert!(
-            self.groups
-                .iter()
-                .zip(self.groups.iter().skip(1))
-                .all(|(a, b)| a.group.lsn < b.group.lsn),
-            "each group is handed over once"
-        );
-    }
-
-    fn add(&mut self, bytes: Vec<u8>, mut list: Vec<FedGroup>, since: Instant) {
-        let number = self.first_buffer + self.buffers.len() as u64;
-        let mut start = 0;
-        for group in &list {
-            self.groups.push_back(PlacedGroup { group: *group, buffer: number, start });
-            start += group.len as usize;
-        }
-        debug_assert_eq!(start, bytes.len(), "groups lie behind each other");
-        self.buffers.push_back(TakenBuffer { bytes, live: list.len(), since });
-        list.clear();
-        if self.spare.1.len() < BUFFERS {
-            self.spare.1.push(list);
-        }
-    }
-
-    /// The groups from the first on, by their LSNs, each with its parts: the length of each comes
-    /// before its records.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (FedGroup, &[u8])> {
-        self.groups.iter().map(|PlacedGroup { group, buffer, start }| {
-            let taken = &self.buffers[(buffer - self.first_buffer) as usize];
-            (*group, &taken.bytes[*start..*start + group.len as usize])
-        })
-    }
-
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// When the first one was handed over, or one of its buffer before it.
-    pub(crate) fn since(&self) -> Option<Instant> {
-        let first = self.groups.front()?;
-        Some(self.buffers[(first.buffer - self.first_buffer) as usize].since)
-    }
-
-    /// Drops groups below `lsn`, and returns the bytes that they counted.
-    pub(crate) fn forget_below(&mut self, lsn: Lsn) -> u64 {
-        let mut bytes = 0;
-        while let Some(first) = self.groups.pop_front_if(|placed| placed.group.lsn < lsn) {
-            bytes += first.group.bytes();
-            self.buffers[(first.buffer - self.first_buffer) as usize].live -= 1;
-        }
-        while let Some(empty) = self.buffers.pop_front_if(|taken| taken.live == 0) {
-            self.first_buffer += 1;
-            let mut spare = empty.bytes;
-            if spare.capacity() <= MOST_KEPT && self.spare.0.len() < BUFFERS {
-                spare.clear();
-                self.spare.0.push(spare);
-            }
-        }
-        bytes
-    }
-
-    /// Drops all groups.
-    pub(super) fn clear(&mut self) {
-        self.forget_below(Lsn::MAX);
-        debug_assert!(self.buffers.is_empty(), "a buffer without groups goes");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -561,11 +413,10 @@ mod tests {
             let (feed, start) = (Feed::default(), Barrier::new(2));
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let group = Group::event(b"key", b"value", None);
-                    feed.queued.store(FULL_SEGMENT - 1, Ordering::Relaxed);
+                    feed.handed.store(FULL_SEGMENT - 1, Ordering::Relaxed);
                     start.wait();
                     (0..round % 50).for_each(|_| std::hint::spin_loop());
-                    feed.hand_over(1, &group);
+                    feed.hand_over(64);
                 });
                 start.wait();
                 let began = Instant::now();
@@ -604,7 +455,7 @@ mod tests {
     #[test]
     fn a_pause_after_a_failure_lasts_however_much_waits() {
         let (feed, stop) = (Feed::default(), AtomicBool::new(false));
-        feed.queued.store(FULL_SEGMENT * 3, Ordering::Relaxed);
+        feed.handed.store(FULL_SEGMENT * 3, Ordering::Relaxed);
         let (pause, paused) = (Duration::from_millis(200), AtomicBool::new(true));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -649,7 +500,7 @@ mod tests {
     #[test]
     fn a_full_queue_of_which_nothing_can_be_shipped_is_waited_for() {
         let feed = Feed::default();
-        feed.queued.store(FULL_SEGMENT * 2, Ordering::Relaxed);
+        feed.handed.store(FULL_SEGMENT * 2, Ordering::Relaxed);
         let (interval, began) = (Duration::from_millis(100), Instant::now());
         feed.wait_for_groups(interval, feed.seen(), &|| false);
         assert!(began.elapsed() >= interval);
@@ -662,7 +513,7 @@ mod tests {
     /// Waits until so many wait for commits.
     fn until_waiting(feed: &Feed, waiting: u32) {
         while feed.remote.lock().waiting != waiting {
-            thread::yield_now();
+            std::thread::yield_now();
         }
     }
 
@@ -697,7 +548,7 @@ mod tests {
             began.elapsed()
         };
         let short = Duration::from_millis(50);
-        feed.queued.store(FULL_SEGMENT - 1, Ordering::Relaxed);
+        feed.handed.store(FULL_SEGMENT - 1, Ordering::Relaxed);
         assert!(turn(short) >= short);
         std::thread::scope(|scope| {
             scope.spawn(|| feed.wait_remote(9, None).unwrap());
@@ -705,7 +556,7 @@ mod tests {
             feed.acknowledge(9);
         });
         assert!(turn(short) >= short, "it is there");
-        feed.queued.store(FULL_SEGMENT, Ordering::Relaxed);
+        feed.handed.store(FULL_SEGMENT, Ordering::Relaxed);
         assert!(turn(hour) < hour);
     }
 
@@ -733,50 +584,5 @@ mod tests {
             feed.gather(hour, &|| false);
             feed.acknowledge(4);
         });
-    }
-
-    mod fed {
-        use std::sync::atomic::Ordering;
-
-        use super::super::*;
-
-        fn add(buffers: &FeedBuffers, lsn: Lsn) {
-            let group = Group::event(b"key", &lsn.to_le_bytes(), None);
-            buffers.add(FeedBuffers::describe(lsn, &group), &group);
-        }
-
-        /// Threads hand groups over in any order; the shipper has them by LSN, with their bytes.
-        #[test]
-        fn groups_come_in_their_order_whichever_thread_hands_them_over() {
-            let (buffers, mut taken) = (FeedBuffers::default(), FedGroups::default());
-            let mut counted = 0;
-            for round in 0..20u64 {
-                let next = std::sync::atomic::AtomicU64::new(round * 400 + 1);
-                std::thread::scope(|scope| {
-                    for _ in 0..4 {
-                        scope.spawn(|| {
-                            for _ in 0..100 {
-                                add(&buffers, next.fetch_add(1, Ordering::Relaxed));
-                            }
-                        });
-                    }
-                });
-                taken.take_from(&buffers);
-                let lsns: Vec<Lsn> = taken.iter().map(|(group, _)| group.lsn).collect();
-                let last = (round + 1) * 400;
-                assert!(lsns.is_sorted() && lsns.last() == Some(&last), "{round}");
-                for (group, bytes) in taken.iter() {
-                    assert_eq!((group.parts, bytes.len() as u64), (1, group.bytes() - GROUP_BYTES));
-                    assert!(bytes.windows(8).any(|it| it == group.lsn.to_le_bytes()), "{group:?}");
-                }
-                assert!(taken.since().is_some());
-                counted += taken.forget_below(last - 37);
-                assert_eq!(taken.iter().count(), 38);
-                assert_eq!(taken.iter().next().map(|(group, _)| group.lsn), Some(last - 37));
-            }
-            assert!(counted > 0 && taken.spare.0.len() <= BUFFERS);
-            taken.clear();
-            assert!(taken.is_empty() && taken.since().is_none());
-        }
     }
 }

@@ -16,12 +16,13 @@ mod ring;
 mod salvage;
 mod sequencer;
 mod spaces;
+mod stored;
 mod subentry;
 mod write;
 
 pub(crate) use batch::{Batch, CommitTable, Target};
 pub(crate) use committer::{Committer, Pending};
-pub(crate) use feed::{FULL_SEGMENT, FedGroup, FedGroups, Feed};
+pub(crate) use feed::{FULL_SEGMENT, Feed, HandedOver};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::{Group, LockRecord, Resolution};
 pub(crate) use lsn_ranges::LsnRanges;
@@ -30,6 +31,7 @@ pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use salvage::{Passed, Payload, ReadableZones, bytes_to_read, readable};
 pub(crate) use sequencer::Start;
 pub(crate) use sequencer::{Step, reached};
+pub(crate) use stored::{StoredGroup, StreamPlaces};
 pub(crate) use subentry::{Content, RESUME, Resume, payloads_of};
 pub(crate) use write::{CommitRequest, OneGroup};
 

@@ -151,6 +151,13 @@ impl Publisher {
         self.visible.get()
     }
 
+    /// Where the streams end with what is written.
+    pub(super) fn tails(&self) -> Tails {
+        let tails = self.writer.lock().tails.clone();
+        self.pass_on();
+        tails
+    }
+
     /// The first LSN for which the ring has no slot yet.
     pub(super) fn credit(&self) -> Lsn {
         self.written.get() + ring_len()

@@ -10,9 +10,10 @@ use super::metrics::Metrics;
 use super::rate_limiter::RateLimiter;
 use super::table_index::Rest;
 use super::tables::Tables;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Making, Options, Tier};
 use crate::base::record::{Lsn, TableId};
+use crate::commit::Feed;
 use crate::compaction::{Shape, Work, local_of};
 use crate::os::sync::atomic::AtomicU32;
 use crate::os::sync::locks::Mutex;
@@ -140,6 +141,45 @@ impl JobContext {
     /// Makes everything committed durable and writes the floor.
     pub(crate) fn sync_floor(&self) -> Result<Lsn> {
         self.shared.committer.sync_floor()
+    }
+
+    /// Lets zones go that the shared store lacks commits of: a checkpoint will take their place. The
+    /// superblock says so first.
+    pub(crate) fn let_go(&self) -> Result<()> {
+        let Some(feed) = self.shared.committer.feed() else { return Ok(()) };
+        let mut superblock = self.superblock.lock();
+        if superblock.kept.is_some() {
+            let without = Superblock { kept: None, ..superblock.clone() };
+            self.write(&mut superblock, without)?;
+            let message = format!(
+                "the shared store lacks commits above {}, and the region needs their space: a \
+                 checkpoint will take their place",
+                feed.kept()
+            );
+            self.count_failure(&Error::new(ErrorKind::Unavailable, message));
+        }
+        feed.let_go();
+        Ok(())
+    }
+
+    /// Notes that zones with commits above `lsn` are kept until the shared store has them, if that
+    /// is so and not noted yet.
+    pub(crate) fn note_kept(&self, lsn: Lsn) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        let has_lost = self.shared.committer.feed().is_none_or(Feed::has_lost);
+        if superblock.kept.is_some() || has_lost {
+            return Ok(());
+        }
+        let with = Superblock { kept: Some(lsn), ..superblock.clone() };
+        self.write(&mut superblock, with)
+    }
+
+    /// Writes the superblock, and notes that.
+    pub(crate) fn write(&self, superblock: &mut Superblock, mut next: Superblock) -> Result<()> {
+        let written = next.write(&self.shared.region);
+        written.inspect_err(|e| self.shared.stop_because(&e.to_string()))?;
+        *superblock = next;
+        Ok(())
     }
 
     /// The floor on the media, written first where it is below `lsn`, which is visible.

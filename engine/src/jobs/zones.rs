@@ -23,7 +23,7 @@ use super::ops::{are_worth_it, zones_are_dead};
 use super::table_index::Has;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Durability, Failpoint};
-use crate::base::record::Kind;
+use crate::base::record::{Kind, Lsn};
 use crate::commit::{Group, OneGroup, payloads_of};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
@@ -145,7 +145,9 @@ fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
     if ctx.options.has(Failpoint::KeepDeadZones) {
         return Ok(Vec::new());
     }
-    let durable = zones.dead(committer.durable());
+    let upto = |lsn: Lsn| lsn.min(committer.kept());
+    let_go_if_full(ctx)?;
+    let durable = zones.dead(upto(committer.durable()));
     if !are_worth_it(ctx, &durable, batch) {
         return Ok(Vec::new());
     }
@@ -153,13 +155,33 @@ fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
         return Ok(committer.releasable(durable));
     }
     // What dies is old, and jobs have moved the floor beyond it, as a rule.
-    let there = zones.dead(committer.floor_there());
+    let there = zones.dead(upto(committer.floor_there()));
     let has_more = there.len() < durable.len();
     let there = committer.releasable(there);
     if has_more && there.is_empty() {
-        return Ok(committer.releasable(zones.dead(ctx.sync_floor()?)));
+        return Ok(committer.releasable(zones.dead(upto(ctx.sync_floor()?))));
     }
     Ok(there)
+}
+
+/// Of a region of which so many parts are left, zones that are kept for the shared store take one in
+/// twice as many: no drain would make room.
+const NEARLY_FULL: u32 = 8;
+
+/// Lets zones go that are kept for the shared store alone, before any writer waits for them: where
+/// they are half of the region, or where that is nearly full.
+fn let_go_if_full(ctx: &JobContext) -> Result<()> {
+    let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
+    let Some(feed) = committer.feed() else { return Ok(()) };
+    let durable = committer.durable();
+    let dead = zones.dead_units((feed.kept(), durable));
+    feed.note_dead(dead > 0);
+    if dead == 0 || !feed.may_let_go() {
+        return Ok(());
+    }
+    let (room, left) = (zones.room(), zones.room() - zones.geometry().units + zones.free());
+    let is_full = left * NEARLY_FULL <= room && dead * 2 * NEARLY_FULL >= room;
+    if dead * 2 >= room || is_full || zones.keeps_waiting() { ctx.let_go() } else { Ok(()) }
 }
 
 /// A zone is cleaned when at most one in so many of its records lives.

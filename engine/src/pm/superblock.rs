@@ -73,6 +73,9 @@ pub(crate) struct Superblock {
     /// their last commits. Commits above it may have been lost here, or are not the store's. A node
     /// has one too, of its own LSNs, and nothing asks for it.
     pub(crate) shared_cut: Option<Lsn>,
+    /// Every later commit lies in a zone, unless the shared store has it. None where zones may have
+    /// been released that had others.
+    pub(crate) kept: Option<Lsn>,
     pub(crate) incarnations: Incarnations,
 }
 
@@ -92,7 +95,7 @@ impl Sealable for Superblock {
         put_u64(page, self.lsn_base);
         put_u32(page, self.incarnations.earlier.len() as u32);
         put_u32(page, self.geometry.target);
-        put_u64(page, self.shared_cut.map_or(0, |cut| cut + 1));
+        [self.shared_cut, self.kept].iter().for_each(|it| put_u64(page, it.map_or(0, |it| it + 1)));
         page.resize(LIST_AT, 0);
         for Lived { first, last, cut } in &self.incarnations.earlier {
             [first, last, cut].into_iter().for_each(|lsn| put_u64(page, *lsn));
@@ -107,8 +110,8 @@ impl Sealable for Superblock {
         let (current, lsn_base) = (r.u64()?, r.u64()?);
         let (count, target) = (r.u32()? as usize, r.u32()?);
         let geometry = Geometry { unit, zone_slots, units, target }.check().ok()?;
-        let shared_cut = r.u64()?.checked_sub(1);
-        r.take(LIST_AT - 88)?;
+        let (shared_cut, kept) = (r.u64()?.checked_sub(1), r.u64()?.checked_sub(1));
+        r.take(LIST_AT - 96)?;
         let mut list = Reader::new(r.take(PAGE as usize - LIST_AT)?);
         let mut lived = || Some(Lived { first: list.u64()?, last: list.u64()?, cut: list.u64()? });
         let earlier = (0..count).map(|_| lived()).collect::<Option<Vec<_>>>()?;
@@ -120,6 +123,7 @@ impl Sealable for Superblock {
             geometry,
             lsn_base,
             shared_cut,
+            kept,
             incarnations,
         })
     }
@@ -202,6 +206,7 @@ mod tests {
             geometry: Geometry::for_size(4 << 20),
             lsn_base: 77,
             shared_cut: Some(70),
+            kept: Some(60),
             incarnations: Incarnations {
                 current: 5,
                 earlier: vec![lived(1, 2, 10), lived(4, 4, 70)],

@@ -13,14 +13,13 @@ use crate::engine::Database;
 use crate::os::{ForkGuard, NotOpen};
 
 impl Database {
-    /// Has the feed of a shared database forget what waits, as it does beyond its bound: a
-    /// checkpoint has to take its place.
+    /// Has a shared database let go of what waits to be shipped, as it does where the region is
+    /// full: a checkpoint has to take its place.
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     pub fn forget_unshipped(&self) {
-        if let Some(feed) = self.inner.shared.committer.feed() {
-            feed.forget();
-        }
+        // Where that fails, the database has stopped.
+        drop(self.inner.ctx.let_go());
     }
 }
 

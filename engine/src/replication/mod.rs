@@ -33,12 +33,13 @@ use crate::engine::Engine;
 use crate::engine::catalog::READER_TABLE;
 use crate::engine::open::object_client;
 use crate::os::Files;
+use crate::pm::Superblock;
 use log::{Identity, LogEnd, LogWriter, SharedLog};
 
 pub use api::{Follower, Standby};
 use checkpoint::SentCheckpoint;
 pub use digest::{Digest, TableDigest};
-use shipper::{Beginning, Shipper};
+use shipper::{Beginning, GoesOn, Shipper};
 pub use status::{NodeStatus, RegisteredFollower, SharedStatus};
 pub use unshipped::{UnshippedChange, UnshippedReport};
 
@@ -97,7 +98,6 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     };
     let (mut writer, end) = LogWriter::claim(&log, &identity, claimed, fits)?;
     writer.check_claims(!engine.options.has(Failpoint::IgnoreClaims));
-    agree(engine)?;
     let own = match end.checkpoint {
         0 => Ok(None),
         number => checkpoint::read(&log, number),
@@ -109,22 +109,11 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
         own => (own?, end.checkpoint > 0),
     };
     tell_role(engine, "writer", engine.recovered);
-    let shipped = is_sound && end.last >= engine.recovered;
+    let goes_on = if is_sound { GoesOn::find(engine, end.last)? } else { None };
     let is_own =
         own.as_ref().is_some_and(|found| found.manifest.database_id == engine.set.database_id());
     let newest = own.map(SentCheckpoint::from);
-    begin(engine, &log, Beginning { writer, end, shipped, newest, is_own });
-    Ok(())
-}
-
-/// Notes that the store has no commit that the directory lacks. It is durable before the first
-/// commit is sent, with which the log gets beyond what was compared.
-fn agree(engine: &Engine) -> Result<()> {
-    let mut superblock = engine.ctx.superblock.lock();
-    if superblock.shared_cut.take().is_some() {
-        superblock.write(&engine.shared.region)?;
-    }
-    Ok(())
+    begin(engine, &log, Beginning { writer, end, goes_on, newest, is_own })
 }
 
 /// Tells who listens of another role, and of the last commit.
@@ -132,13 +121,25 @@ fn tell_role(engine: &Engine, role: &'static str, lsn: Lsn) {
     engine.options.events.send(|| RoleChangeInfo { role, lsn, ..<_>::default() });
 }
 
-/// Starts to ship.
-fn begin(engine: &Engine, log: &Arc<SharedLog>, beginning: Beginning) {
-    if let Some(feed) = engine.shared.committer.feed()
-        && beginning.shipped
-    {
-        feed.acknowledge(engine.shared.committer.visible());
+/// Starts to ship. The superblock says first that the store has no commit that the directory lacks:
+/// with the first commit that is sent the log gets beyond what was compared. It also says first if
+/// zones go that have commits which the store lacks, since a checkpoint takes their place.
+fn begin(engine: &Engine, log: &Arc<SharedLog>, beginning: Beginning) -> Result<()> {
+    let goes_on = beginning.goes_on.as_ref();
+    let mut superblock = engine.ctx.superblock.lock();
+    let kept = superblock.kept.filter(|_| goes_on.is_some());
+    if superblock.shared_cut.is_some() || superblock.kept != kept {
+        let next = Superblock { shared_cut: None, kept, ..superblock.clone() };
+        engine.ctx.write(&mut superblock, next)?;
+    }
+    drop(superblock);
+    if let Some(feed) = engine.shared.committer.feed() {
+        let last = goes_on.map(|it| it.next - 1);
+        last.into_iter().for_each(|last| feed.acknowledge(last));
+        let visible = engine.shared.committer.visible();
+        feed.begin(last.unwrap_or(visible), goes_on.map_or(0, |it| it.bytes));
     }
     let is_first = engine.shipper.set(Box::new(Shipper::new(log, beginning, engine))).is_ok();
     debug_assert!(is_first, "an opening has one shipper");
+    Ok(())
 }

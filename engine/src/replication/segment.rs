@@ -16,8 +16,8 @@ use std::sync::Arc;
 use super::log::{GroupKind, LargePart, PartKind, SegmentGroups, records_of};
 use super::prepares::{SPILLED_BYTES, SpilledRows, spilled_key};
 use crate::base::error::Result;
-use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, Reader, put_bytes};
-use crate::commit::{Content, FULL_SEGMENT, FedGroup, FedGroups};
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn};
+use crate::commit::{Content, FULL_SEGMENT, StoredGroup};
 use crate::memtable::encode_record;
 use crate::sstable::{BlockCache, ReadAhead};
 use crate::table::{NewRun, RunWriter, Table, UnshippedRun, UnshippedRuns};
@@ -32,38 +32,47 @@ pub(super) struct SegmentCut {
     pub(super) last: Option<Lsn>,
     /// The last LSN that was looked at: behind `last` there is no news.
     pub(super) seen: Lsn,
-    /// The first group, if it has rows in extents of this machine.
-    pub(super) large: Option<Lsn>,
+    /// The first group, if it has rows in extents of this machine; `None` inside if its rows are
+    /// not kept: a checkpoint ships it.
+    pub(super) large: Option<Option<LargeCommit>>,
 }
 
-/// Takes groups from `first` to `durable`, until a segment is full or a group cannot go in one.
-pub(super) fn cut_segment(waiting: &FedGroups, (first, durable): (Lsn, Lsn)) -> SegmentCut {
-    let mut cut = SegmentCut { seen: first - 1, ..SegmentCut::default() };
-    let mut next = first;
-    let from = waiting.iter().skip_while(|(group, _)| group.lsn < first);
-    for (group, parts) in from {
-        if group.lsn != next || group.lsn > durable {
-            break;
-        }
-        if group.has_runs {
-            cut.large = cut.last.is_none().then_some(group.lsn);
+/// Takes groups up to the LSN `until`, until a segment is full or a group cannot go in one. They are
+/// all that there are behind the LSN `after`.
+pub(super) fn cut_segment<'a>(
+    groups: impl Iterator<Item = Result<StoredGroup<'a>>>,
+    (after, until): (Lsn, Lsn),
+    unshipped: &UnshippedRuns,
+) -> Result<SegmentCut> {
+    let mut cut = SegmentCut { seen: after, ..SegmentCut::default() };
+    for group in groups {
+        let group = group?;
+        if group.lsn > until {
             break;
         }
         if let Some(kind) = kind(&group) {
-            cut.groups.push((group.lsn, kind), group.parts, parts);
+            if group.has_runs() {
+                let large = || LargeCommit::of(&group, unshipped);
+                cut.large = cut.last.is_none().then(large);
+                return Ok(cut);
+            }
+            // A group may be as large as a zone.
+            if cut.last.is_some() && cut.bytes + group.bytes() > FULL_SEGMENT {
+                return Ok(cut);
+            }
+            cut.groups.push((group.lsn, kind), group.parts());
             cut.bytes += group.bytes();
             cut.last = Some(group.lsn);
         }
-        (cut.seen, next) = (group.lsn, group.lsn + 1);
-        if cut.bytes >= FULL_SEGMENT {
-            break;
-        }
+        cut.seen = group.lsn;
     }
-    cut
+    // An opening leaves out LSNs that the one before may have given.
+    cut.seen = until.max(after);
+    Ok(cut)
 }
 
 /// How the group is shipped; `None` if it is no news.
-fn kind(group: &FedGroup) -> Option<GroupKind> {
+fn kind(group: &StoredGroup<'_>) -> Option<GroupKind> {
     match group.content {
         Content::Commit => Some(GroupKind::Commit),
         Content::Prepared => Some(GroupKind::Prepared),
@@ -77,7 +86,7 @@ pub(super) struct LargeCommit {
     pub(super) lsn: Lsn,
     /// Whether it is a prepare.
     prepares: bool,
-    /// What it has beside its runs: one part of a group, with its length.
+    /// What it has beside its runs.
     own: Vec<u8>,
     runs: Vec<UnshippedRun>,
     pub(super) sent: PartsSent,
@@ -94,33 +103,16 @@ pub(super) struct PartsSent {
 
 impl LargeCommit {
     /// The commit of a group with runs; `None` if its rows are not here: a checkpoint ships it.
-    pub(super) fn of(
-        group: FedGroup,
-        parts: &[u8],
-        unshipped: &UnshippedRuns,
-    ) -> Option<LargeCommit> {
-        let prepares = match group.content {
-            Content::Commit => false,
-            Content::Prepared => true,
-            Content::Moved => return None,
-        };
-        let (mut ids, mut records) = (Vec::new(), Vec::new());
-        let mut reader = Reader::new(parts);
-        while !reader.is_empty() {
-            for record in records_of(reader.bytes()?) {
-                match record.kind {
-                    Kind::SpilledRun => {
-                        ids.push(u64::from_le_bytes(record.key.try_into().ok()?));
-                    }
-                    kind => {
-                        encode_record(&mut records, record.table, kind, record.key, record.value);
-                    }
-                }
+    fn of(group: &StoredGroup<'_>, unshipped: &UnshippedRuns) -> Option<LargeCommit> {
+        let prepares = group.content == Content::Prepared;
+        let (mut ids, mut own) = (Vec::new(), Vec::new());
+        for record in group.parts().flat_map(records_of) {
+            match record.kind {
+                Kind::SpilledRun => ids.push(u64::from_le_bytes(record.key.try_into().ok()?)),
+                kind => encode_record(&mut own, record.table, kind, record.key, record.value),
             }
         }
         let runs = unshipped.get(&ids)?;
-        let mut own = Vec::new();
-        put_bytes(&mut own, &records);
         Some(LargeCommit { lsn: group.lsn, prepares, own, runs, sent: PartsSent::default() })
     }
 
@@ -162,7 +154,7 @@ impl LargeCommit {
             true => GroupKind::PreparedLarge(parts),
             false => GroupKind::Large(parts),
         };
-        groups.push((self.lsn, kind), 1, &self.own);
+        groups.push((self.lsn, kind), std::iter::once(&self.own[..]));
         groups
     }
 }

@@ -1,4 +1,4 @@
-//! The shipper: takes published commit groups from the feed, and appends them to the log of the
+//! The shipper: reads published commit groups in their zones, and appends them to the log of the
 //! shared store in their order.
 //!
 //! Thread safety: one step at a time, by its thread, a stepper, or the closing; the state is behind
@@ -15,6 +15,8 @@
 //! 5. What an entry leads to follows once it is there: no note of what is to be done goes before.
 
 mod checkpoints;
+mod goes_on;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,14 +25,14 @@ use std::time::Duration;
 use super::checkpoint::{self, SentCheckpoint, SentData};
 use super::collect::{Kept, MadeCheckpoint};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
-use super::segment::{LargeCommit, PartsSent, cut_segment};
+use super::segment::{LargeCommit, PartsSent, SegmentCut, cut_segment};
 use super::status::ShipCounts;
 use super::tell_role;
 use crate::backup::MICROS_A_SECOND;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Lsn;
-use crate::commit::{FedGroups, Feed};
+use crate::commit::{Feed, StreamPlaces};
 use crate::engine::Engine;
 use crate::engine::{ShareStats, Shipping};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +40,8 @@ use crate::os::sync::locks::Mutex;
 use crate::os::time;
 use crate::storage::ExtentStore;
 use checkpoints::CheckpointJob;
+pub(super) use goes_on::GoesOn;
+use waiting::WaitingMarks;
 
 /// Commits go out at least so often.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -105,8 +109,9 @@ enum After {
 #[derive(Debug)]
 struct State {
     writer: LogWriter,
-    /// Groups that the log lacks.
-    waiting: FedGroups,
+    /// Where the groups lie that the log lacks.
+    places: StreamPlaces,
+    waiting: WaitingMarks,
     /// The first LSN that the log lacks.
     next: Lsn,
     /// Segments cannot go on: a checkpoint takes the place of what no segment can have.
@@ -115,8 +120,6 @@ struct State {
     forgotten: Lsn,
     /// The commit of which the next entries are parts, or the end.
     large: Option<LargeCommit>,
-    /// Groups were forgotten since the last checkpoint.
-    has_forgotten: bool,
     /// The tables of the opening, for the first entry behind the claim, at the LSN of the log.
     /// Those of a later moment would lack tables that the segments behind it name.
     first_tables: Option<Vec<SharedTable>>,
@@ -131,8 +134,8 @@ struct State {
 pub(super) struct Beginning {
     pub(super) writer: LogWriter,
     pub(super) end: LogEnd,
-    /// Whether the log has every commit of the directory.
-    pub(super) shipped: bool,
+    /// Where segments go on; `None` if they cannot.
+    pub(super) goes_on: Option<GoesOn>,
     /// The newest checkpoint, whose data the store has, and whether this directory made it.
     pub(super) newest: Option<SentCheckpoint>,
     pub(super) is_own: bool,
@@ -140,7 +143,7 @@ pub(super) struct Beginning {
 
 impl Shipper {
     pub(super) fn new(log: &Arc<SharedLog>, beginning: Beginning, engine: &Engine) -> Shipper {
-        let Beginning { writer, end, shipped, newest, is_own } = beginning;
+        let Beginning { writer, end, goes_on, newest, is_own } = beginning;
         let opened_at = engine.shared.committer.visible();
         let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
         let sent = newest.as_ref().map_or_else(SentData::default, SentData::of);
@@ -152,19 +155,13 @@ impl Shipper {
         let kept = Kept::new(writer.number(), before, keeping, now);
         let state = State {
             writer,
-            waiting: FedGroups::default(),
-            next: opened_at + 1,
-            needs_checkpoint: !shipped || end.checkpoint == 0,
+            places: StreamPlaces::default(),
+            waiting: WaitingMarks::default(),
+            next: goes_on.as_ref().map_or(opened_at + 1, |it| it.next),
+            needs_checkpoint: goes_on.is_none() || end.checkpoint == 0,
             forgotten: 0,
             large: None,
-            has_forgotten: false,
-            first_tables: shipped.then(|| {
-                engine
-                    .tables()
-                    .iter()
-                    .map(|table| SharedTable { id: table.id(), name: table.name() })
-                    .collect()
-            }),
+            first_tables: goes_on.map(|it| it.tables),
             after: None,
             since_checkpoint: None,
         };
@@ -239,17 +236,14 @@ impl Shipper {
 
     fn note(&self, state: &State, did: &Result<bool>) {
         let failed = did.as_ref().err().map(ToString::to_string);
-        *self.counts.failure.lock() = failed.or_else(|| self.checkpoints.note());
+        let failed = failed.or_else(|| self.checkpoints.note());
+        *self.counts.failure.lock() = failed.or_else(|| state.note());
         self.note_waiting(state);
     }
 
     /// Notes the age of the oldest commit that the log lacks.
     fn note_waiting(&self, state: &State) {
-        let oldest = state.waiting.since();
-        let mut since = self.counts.waiting_since.lock();
-        // Of forgotten groups the time is kept until a checkpoint has taken their place.
-        let forgotten = since.filter(|_| state.has_forgotten);
-        *since = forgotten.into_iter().chain(oldest).min();
+        *self.counts.waiting_since.lock() = state.waiting.since();
     }
 }
 
@@ -391,17 +385,18 @@ impl State {
         }
         if step.feed.has_lost() {
             // From here on it is this state that knows of what was lost, and no failure forgets it.
-            (self.needs_checkpoint, self.has_forgotten) = (true, true);
-            step.feed.start_over(&mut self.waiting);
-            // Groups with earlier tickets are not in the feed: the checkpoint has to have them.
-            self.forgotten = step.engine.shared.committer.at_boundary(|last| last);
+            self.needs_checkpoint = true;
+            // Zones of groups with earlier tickets may be gone: the checkpoint has to have them.
+            self.forgotten = step.feed.start_over(&step.engine.shared.committer);
         }
-        step.feed.take_into(&mut self.waiting);
-        self.forget_shipped(step.feed);
+        self.waiting.look(self.next, step);
         step.engine.shared.unshipped.forget_below(self.next);
         step.shipper.note_waiting(self);
         if self.needs_checkpoint {
             return self.leap(step);
+        }
+        if self.first_tables.is_none() {
+            step.engine.ctx.note_kept(self.next - 1)?;
         }
         // Where the job has no thread, or none any more.
         let sends = !step.shipper.has_thread || step.shipper.closing.load(Ordering::Acquire);
@@ -426,17 +421,19 @@ impl State {
         self.send_segment(step)
     }
 
-    /// Releases the groups that the log has.
-    fn forget_shipped(&mut self, feed: &Feed) {
-        feed.release(self.waiting.forget_below(self.next));
+    /// What the region has let go, until a checkpoint has taken its place.
+    fn note(&self) -> Option<String> {
+        let lost = Some(self.forgotten).filter(|lsn| self.needs_checkpoint && *lsn >= self.next)?;
+        let first = self.next;
+        Some(format!("a checkpoint is to take the place of commits {first} to {lost}"))
     }
 
     fn send_segment(&mut self, step: ShipStep<'_>) -> Result<bool> {
         let committer = &step.engine.shared.committer;
-        if self.waiting.is_empty() {
+        let awaited = committer.visible();
+        if awaited < self.next {
             return Ok(false);
         }
-        let awaited = committer.visible();
         let until = if step.engine.options.has(Failpoint::ShipUndurable) {
             awaited
         } else {
@@ -445,24 +442,23 @@ impl State {
             // Nothing that is not visible yet: a checkpoint of a later moment has all of it.
             committer.visible().min(committer.durable())
         };
-        // What is durable by now was handed over before it was.
-        step.feed.take_into(&mut self.waiting);
-        let cut = cut_segment(&self.waiting, (self.next, until));
-        if let Some(lsn) = cut.large {
-            let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
-            let unshipped = &step.engine.shared.unshipped;
-            self.large = group.and_then(|(group, parts)| LargeCommit::of(group, parts, unshipped));
-            if self.large.is_none() {
+        self.waiting.look(self.next, step);
+        let Some(cut) = self.cut(until, step)? else { return Ok(true) };
+        match cut.large {
+            Some(None) => {
                 self.needs_checkpoint = true;
                 return self.leap(step);
             }
-            return self.send_large(step);
+            Some(large) => {
+                self.large = large;
+                return self.send_large(step);
+            }
+            None => {}
         }
         let Some(last) = cut.last else {
             // Only a cleaner's copies: no reader lacks them.
             self.next = cut.seen + 1;
-            step.feed.acknowledge(cut.seen);
-            self.forget_shipped(step.feed);
+            self.acknowledge(step);
             return Ok(false);
         };
         let first = self.writer.last() + 1;
@@ -472,6 +468,27 @@ impl State {
         self.count(cut.bytes, step)?;
         let body = cut.groups.into();
         self.append(body, (first, last), After::Segment { last }, step)
+    }
+
+    /// Cuts a segment of groups up to `until`; `None` if their zones were let go.
+    fn cut(&mut self, until: Lsn, step: ShipStep<'_>) -> Result<Option<SegmentCut>> {
+        let shared = &step.engine.shared;
+        // Zones that are let go from now on stay while this reads.
+        let _hold = shared.queue.hold();
+        if step.feed.has_lost() {
+            return Ok(None);
+        }
+        let groups = shared.committer.stored_groups(&mut self.places, self.next)?;
+        cut_segment(groups, (self.next - 1, until), &shared.unshipped).map(Some)
+    }
+
+    /// Says what the log has.
+    fn acknowledge(&mut self, step: ShipStep<'_>) {
+        self.waiting.forget_below(self.next, step.feed);
+        step.feed.acknowledge(self.next - 1);
+        if step.feed.take_dead() {
+            step.engine.shared.wakeup.wake();
+        }
     }
 
     /// Counts a segment towards the next checkpoint, with what earlier openings have left.
@@ -511,7 +528,7 @@ impl State {
     /// Brings the log to the last LSN, though there was no news, so that the next opening goes on.
     fn close_gap(&mut self, step: ShipStep<'_>) -> Result<()> {
         let (first, last) = (self.writer.last() + 1, self.next - 1);
-        let is_ready = self.waiting.is_empty() && self.after.is_none();
+        let is_ready = step.engine.shared.committer.visible() <= last && self.after.is_none();
         if last < first || !is_ready || self.needs_checkpoint || step.feed.has_failed() {
             return Ok(());
         }
@@ -569,7 +586,7 @@ impl State {
                 self.needs_checkpoint = false;
                 self.since_checkpoint = Some(0);
                 step.shipper.owes.store(false, Ordering::Release);
-                self.has_forgotten = false;
+                self.forgotten = 0;
                 // It names all tables itself.
                 self.first_tables = None;
                 let pending = step.shipper.checkpoints.conclude(&sent);
@@ -579,8 +596,7 @@ impl State {
             }
         }
         // Invariant 3.
-        step.feed.acknowledge(self.next - 1);
-        self.forget_shipped(step.feed);
+        self.acknowledge(step);
         step.shipper.collect_in_turn();
     }
 }

@@ -11,7 +11,7 @@ use super::log::{
     CLAIM_TRIES, EntryReads, FollowerPlace, Identity, LogEnd, LogWriter, NextEntry, SharedLog,
 };
 use super::registration::Registration;
-use super::shipper::Beginning;
+use super::shipper::{Beginning, GoesOn};
 use super::{OpenedLog, begin, checkpoint, open_log, tell_role};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Making, Options};
@@ -298,7 +298,8 @@ pub(super) fn finish(
     }
     // Behind the claim no answer of the store may fail it: what is not known is sent again.
     let newest = checkpoint::read(&log, end.checkpoint).unwrap_or(None).map(SentCheckpoint::from);
-    begin(&db.inner, &log, Beginning { writer, end, shipped: true, newest, is_own: false });
+    let goes_on = Some(GoesOn::behind_all(&db.inner));
+    begin(&db.inner, &log, Beginning { writer, end, goes_on, newest, is_own: false })?;
     tell_role(&db.inner, "promoted", end.last);
     db.inner.start_shipper()?;
     Ok(db)

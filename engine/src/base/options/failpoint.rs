@@ -110,6 +110,8 @@ pub enum Failpoint {
     EventsFirst,
     /// A reader of the log commits each part of a large commit by itself.
     ApplyParts,
+    /// Zones are released although the shared store lacks commits in them.
+    ReleaseUnshipped,
     /// Commits are shipped before they are durable on the writer.
     ShipUndurable,
     /// Commits are acknowledged before the shared store has them.

@@ -298,6 +298,7 @@ fn format(region: &Region, geometry: Geometry, database_id: [u8; 16], lsn: Lsn) 
         geometry,
         lsn_base: lsn,
         shared_cut: None,
+        kept: None,
         incarnations: Incarnations { current: 1, earlier: Vec::new() },
     };
     superblock.write(region)?;

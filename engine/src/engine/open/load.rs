@@ -313,12 +313,13 @@ fn planted(options: &Options) -> Planted {
 }
 
 /// Writes all that recovery rests on again, durably, and then what this opening adds. Its LSNs are
-/// above `lsn_after`.
+/// above `lsn_after`. It may be one that `shares`.
 pub(super) fn make_durable(
     region: &Region,
     (zones, recovered): (&ZonePool, &mut Recovered),
     superblock: &mut Superblock,
-    (floor, lsn_after): (&mut Floor, Option<Lsn>),
+    floor: &mut Floor,
+    (lsn_after, shares): (Option<Lsn>, bool),
 ) -> Result<()> {
     let before = (superblock.incarnations.current, floor.lsn);
     // What was read may have been in a cache only, left there by a process that was killed:
@@ -341,6 +342,8 @@ pub(super) fn make_durable(
     // A takeover has all that the store has.
     let found = superblock.shared_cut.map_or(recovered.last, |cut| cut.min(recovered.last));
     superblock.shared_cut = lsn_after.is_none().then_some(found);
+    // This opening releases zones whatever the shared store has.
+    superblock.kept = superblock.kept.filter(|_| shares);
     superblock.lsn_base = recovered.seen.max(superblock.lsn_base).max(lsn_after.unwrap_or(0));
     superblock.write(region)?;
     floor.number += 1;

@@ -241,8 +241,8 @@ impl Opening<'_> {
             // The journal was made durable as far as it was found.
             let JournalFloor { epoch, number } = set.floor();
             floor.journal = JournalMark { epoch, edit: number };
-            let floor = (&mut floor, self.options.lsn_after);
-            make_durable(&region, (&zones, &mut recovered), &mut superblock, floor)?;
+            let how = (self.options.lsn_after, self.options.share);
+            make_durable(&region, (&zones, &mut recovered), &mut superblock, &mut floor, how)?;
             debug_assert!(recovered.last <= superblock.lsn_base, "the next LSN is above all");
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
@@ -264,6 +264,7 @@ impl Opening<'_> {
         engine.index_note = index_note;
         engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
         engine.recovered = recovered.last;
+        engine.began_above = words.superblock.lsn_base;
         engine.opened.groups_accepted = recovered.above_floor;
         engine.opened.records_read = records_read(&recovered);
         engine.shared.committer.counts.appended.store(found, Ordering::Relaxed);
@@ -307,11 +308,13 @@ impl Opening<'_> {
     /// Releases what is dead, and sets what may be changed later.
     fn finish(&self, engine: &Engine) -> Result<()> {
         if !self.read_only {
-            let dead = engine.shared.zones.dead(engine.ctx.sync_floor()?);
-            let dead = engine.shared.committer.releasable(dead);
+            // One that shares does not know yet what the store has, and keeps all.
+            let (floor, committer) = (engine.ctx.sync_floor()?, &engine.shared.committer);
+            let dead = engine.shared.zones.dead(floor.min(committer.kept()));
+            let dead = committer.releasable(dead);
             // Where that cannot be said, the background looks again, and tells.
             let may_go = || engine.set.store().readers().have_opened(&mut None).unwrap_or(false);
-            if engine.shared.committer.release(&dead, may_go)? > 0 {
+            if committer.release(&dead, may_go)? > 0 {
                 engine.transactions.prepared.released(&engine.shared.zones, &dead);
             }
         }
@@ -473,6 +476,7 @@ impl Opening<'_> {
             opened: OpenStats::default(),
             is_beside: self.beside.is_some(),
             recovered: 0,
+            began_above: 0,
             shipper: OnceLock::new(),
             secondary_cache,
             history_wakeup: Wakeup::default(),

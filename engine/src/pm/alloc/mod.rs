@@ -16,7 +16,7 @@ pub(crate) use segments::{Segments, Slices};
 pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
 pub(crate) use volatile::VolatilePool;
 pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader, ZoneScan};
-pub(crate) use zones::{Frees, Link, Zone, ZonePool};
+pub(crate) use zones::{Frees, Link, StreamZone, Zone, ZonePool};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use segments::SegmentHeader;

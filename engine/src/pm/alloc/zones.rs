@@ -106,10 +106,21 @@ struct State {
     linked: Vec<Option<Linked>>,
 }
 
+/// A linked zone as a part of its stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamZone {
+    pub(crate) number: u32,
+    pub(crate) header: ZoneHeader,
+    /// Where its sub-entries end, if it is sealed.
+    pub(crate) end: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Linked {
     header: ZoneHeader,
     sealed: bool,
+    /// As the seal says.
+    end: u64,
     /// No LSN in the zone is smaller.
     oldest: u64,
     /// The greatest LSN in the zone, known once it is sealed.
@@ -141,9 +152,9 @@ impl ZonePool {
         free.iter().for_each(|unit| state.free.give(*unit, 1));
         let zones: Box<[AtomicU32]> = (0..slots).map(AtomicU32::new).collect();
         for scan in &scans {
-            let sealed = scan.seal.is_some();
+            let (sealed, end) = (scan.seal.is_some(), scan.seal.map_or(0, |it| u64::from(it.0)));
             state.linked[scan.zone as usize] =
-                Some(Linked { header: scan.header, sealed, oldest: 0, greatest: 0 });
+                Some(Linked { header: scan.header, sealed, end, oldest: 0, greatest: 0 });
             name_units(&zones, scan.zone, scan.header.units);
         }
         let counts = || (0..slots).map(|_| AtomicU64::new(0)).collect();
@@ -225,7 +236,7 @@ impl ZonePool {
         let mut state = self.state.lock();
         state.entries[zone as usize] = committed;
         state.linked[zone as usize] =
-            Some(Linked { header, sealed: false, oldest: u64::MAX, greatest: 0 });
+            Some(Linked { header, sealed: false, end: 0, oldest: u64::MAX, greatest: 0 });
         // A thread looks up an offset only after another thread took the mutex and published it.
         name_units(&self.zones, zone, units);
         linked.map(|_| Zone { number: zone, len: self.geometry.zone_len(units) })
@@ -313,7 +324,7 @@ impl ZonePool {
         let word = match &mut state.linked[full as usize] {
             Some(linked) => {
                 debug_assert!(!linked.sealed, "zone {full} is sealed once");
-                linked.sealed = true;
+                (linked.sealed, linked.end) = (true, len);
                 linked.greatest = greatest;
                 Seal(len as u32).encode(full, linked.header.generation)
             }
@@ -327,7 +338,7 @@ impl ZonePool {
         let mut state = self.state.lock();
         let generation = state.entries[zone as usize].generation;
         if let Some(linked) = &mut state.linked[zone as usize] {
-            linked.sealed = true;
+            (linked.sealed, linked.end) = (true, len);
         }
         let word = Seal(len as u32).encode(zone, generation);
         self.region.store_word(self.geometry.zone(zone) + Seal::AT, word)
@@ -472,6 +483,26 @@ impl ZonePool {
             linked.is_some_and(|l| l.sealed && l.greatest <= floor) && self.live(*zone) == 0
         };
         (0..self.geometry().units).filter(dead).collect()
+    }
+
+    /// Units of sealed zones without a live record whose greatest LSN lies above `from`, and not
+    /// above `upto`.
+    pub(crate) fn dead_units(&self, (from, upto): (u64, u64)) -> u32 {
+        let is_between = |linked: &Linked| linked.greatest > from && linked.greatest <= upto;
+        let is_dead = |zone| self.is_counted() && self.live(zone) == 0;
+        self.count_units(|zone, linked| linked.sealed && is_between(linked) && is_dead(zone))
+    }
+
+    /// Zones that may have an LSN of at least `from`, by their streams and their places there.
+    pub(crate) fn zones_from(&self, from: u64) -> Vec<StreamZone> {
+        let state = self.state.lock();
+        let linked = (0..).zip(&state.linked).filter_map(|(zone, l)| Some((zone, (*l)?)));
+        let found = linked.filter(|(_, l)| !l.sealed || l.greatest >= from);
+        let mut found: Vec<StreamZone> = found
+            .map(|(number, Linked { header, end, .. })| StreamZone { number, header, end })
+            .collect();
+        found.sort_unstable_by_key(|zone| (zone.header.stream, zone.header.ordinal));
+        found
     }
 
     /// The greatest LSN in any of `zones`.

@@ -97,10 +97,13 @@ pub(crate) struct SegmentGroups {
 }
 
 impl SegmentGroups {
-    /// Appends a group, of which the parts are encoded: the length of each, and its records.
-    pub(crate) fn push(&mut self, (lsn, kind): (Lsn, GroupKind), count: u16, parts: &[u8]) {
-        begin_group(&mut self.bytes, (lsn, kind), count);
-        self.bytes.extend_from_slice(parts);
+    /// Appends a group, with the records of its parts.
+    pub(crate) fn push<'a>(
+        &mut self,
+        group: (Lsn, GroupKind),
+        parts: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) {
+        encode_group(&mut self.bytes, group, parts);
     }
 
     /// The body of the segment.
@@ -109,19 +112,15 @@ impl SegmentGroups {
     }
 }
 
-fn begin_group(out: &mut Vec<u8>, (lsn, kind): (Lsn, GroupKind), parts: u16) {
-    put_u64(out, lsn);
-    kind.encode(out);
-    out.extend_from_slice(&parts.to_le_bytes());
-}
-
 /// Appends a group.
 pub(super) fn encode_group<'a>(
     out: &mut Vec<u8>,
     (lsn, kind): (Lsn, GroupKind),
     parts: impl ExactSizeIterator<Item = &'a [u8]>,
 ) {
-    begin_group(out, (lsn, kind), parts.len() as u16);
+    put_u64(out, lsn);
+    kind.encode(out);
+    out.extend_from_slice(&(parts.len() as u16).to_le_bytes());
     parts.for_each(|part| put_bytes(out, part));
 }
 

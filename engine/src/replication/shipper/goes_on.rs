@@ -1,0 +1,84 @@
+//! Where the log goes on with an opening. If the directory has commits that the log lacks, and they
+//! all lie in zones, segments bring them. Else a checkpoint does.
+
+use crate::base::error::{ErrorKind, Result};
+use crate::base::record::{Kind, Lsn};
+use crate::commit::StreamPlaces;
+use crate::engine::Engine;
+use crate::engine::table_events::TableEvent;
+use crate::pm::Superblock;
+use crate::replication::log::SharedTable;
+
+/// What segments go on with.
+pub(in crate::replication) struct GoesOn {
+    /// The first LSN that the log lacks, and bytes of groups that were there before the opening.
+    pub(in crate::replication) next: Lsn,
+    pub(in crate::replication) bytes: u64,
+    /// The tables as of the commit before.
+    pub(super) tables: Vec<SharedTable>,
+}
+
+impl GoesOn {
+    /// Behind all commits of the directory: the log has them.
+    pub(in crate::replication) fn behind_all(engine: &Engine) -> GoesOn {
+        let tables = engine.tables().into_iter();
+        let tables = tables.map(|table| SharedTable { id: table.id(), name: table.name() });
+        let next = engine.shared.committer.visible() + 1;
+        GoesOn { next, bytes: 0, tables: tables.collect() }
+    }
+
+    /// Behind the commit `last`, which is the log's; `None` if zones lack a commit behind it, or if
+    /// the names of tables as of it are not known.
+    pub(in crate::replication) fn find(engine: &Engine, last: Lsn) -> Result<Option<GoesOn>> {
+        let mut goes_on = GoesOn::behind_all(engine);
+        if last >= engine.recovered {
+            return Ok(Some(goes_on));
+        }
+        let superblock = engine.ctx.superblock.lock().clone();
+        // In a bucket that was put back to an older state the log may lack what it had.
+        if superblock.kept.is_none_or(|kept| kept > last) {
+            return Ok(None);
+        }
+        goes_on.next = last + 1;
+        match goes_on.has_all(engine, &superblock) {
+            // A checkpoint has what the levels have of it.
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
+            found => Ok(found?.then_some(goes_on)),
+        }
+    }
+
+    /// Looks at all groups: whether each LSN has one, but for those that an opening left out.
+    fn has_all(&mut self, engine: &Engine, superblock: &Superblock) -> Result<bool> {
+        let follows = |before: Lsn, lsn: Lsn| {
+            let is_last = superblock.incarnations.earlier.iter().any(|it| it.cut == before);
+            lsn == before + 1 || is_last && lsn == engine.began_above + 1
+        };
+        let (mut before, mut events) = (self.next - 1, Vec::new());
+        for group in engine.shared.committer.stored_groups(&mut StreamPlaces::default(), self.next)? {
+            let group = group?;
+            if !follows(before, group.lsn) {
+                return Ok(false);
+            }
+            let own = group.records_beside_plain().filter(|it| it.kind == Kind::TableEvent);
+            events.extend(own.map(|it| TableEvent::decode(it.key, it.value)));
+            (before, self.bytes) = (group.lsn, self.bytes + group.bytes());
+        }
+        let is_whole = before == engine.recovered || follows(before, engine.recovered + 1);
+        Ok(is_whole && events.into_iter().rev().all(|event| self.undo(event.as_ref())))
+    }
+
+    /// Undoes a table event; whether it says enough for that.
+    fn undo(&mut self, event: Option<&TableEvent>) -> bool {
+        match event {
+            Some(TableEvent::Create { table, .. }) => self.tables.retain(|it| it.id != *table),
+            Some(TableEvent::Truncate { table, new, .. }) => {
+                let of = self.tables.iter_mut().filter(|it| it.id == *new);
+                of.for_each(|it| it.id = *table);
+            }
+            Some(TableEvent::Options { .. }) => {}
+            // The name before is in the log alone.
+            Some(TableEvent::Drop { .. } | TableEvent::Rename { .. }) | None => return false,
+        }
+        true
+    }
+}
