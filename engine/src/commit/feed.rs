@@ -82,6 +82,8 @@ pub(crate) struct Feed {
     kept: AtomicU64,
     /// Whether it is known what the store has.
     has_begun: AtomicBool,
+    /// The commits of the opening before are above this one.
+    pub(crate) before: Lsn,
     /// Dead zones wait for the store to have their commits.
     holds_dead: AtomicBool,
     remote: Mutex<Remote>,
@@ -112,6 +114,7 @@ impl Default for Feed {
             is_fresh: AtomicBool::new(false),
             kept: AtomicU64::new(0),
             has_begun: AtomicBool::new(false),
+            before: 0,
             holds_dead: AtomicBool::new(false),
             remote: Mutex::default(),
             moved: Condvar::new(),
@@ -123,6 +126,11 @@ impl Default for Feed {
 }
 
 impl Feed {
+    /// That of an opening behind one whose commits are above `before`.
+    pub(super) fn behind(before: Lsn) -> Feed {
+        Feed { before, ..Feed::default() }
+    }
+
     /// A group of so many bytes is about to finish its slot.
     pub(super) fn hand_over(&self, bytes: u64) {
         let before = self.queued();

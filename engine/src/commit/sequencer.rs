@@ -199,8 +199,8 @@ pub(crate) struct Start {
     pub(crate) gidx: Vec<Option<Gidx>>,
     /// The cleaner's stream.
     pub(crate) cleaner: Option<u32>,
-    /// Whether groups are shipped to a shared store.
-    pub(crate) feeds: bool,
+    /// What the commits of the opening before are above, if groups are shipped to a shared store.
+    pub(crate) feeds: Option<Lsn>,
 }
 
 // The steps of a commit, and of what rests on its order, at which a test may stop a thread.

@@ -214,7 +214,8 @@ impl<'a> StoredGroups<'a> {
             usize::from(entry.count) == parts.len() && is_next
         };
         let Some(entry) = of.filter(is_whole) else {
-            let found = Mismatch::new("all of its sub-entries", format!("{} of LSN {lsn}", parts.len()));
+            let found =
+                Mismatch::new("all of its sub-entries", format!("{} of LSN {lsn}", parts.len()));
             return Err(Error::corrupt(region.damage(0, format!("LSN {expected}"), found)));
         };
         parts.sort_by_key(|part: &StoredPart| part.index);

@@ -86,8 +86,6 @@ pub(crate) struct Engine {
     pub(crate) is_beside: bool,
     /// The last commit that the opening found.
     pub(crate) recovered: Lsn,
-    /// The commits of the opening before are above this one.
-    pub(crate) began_above: Lsn,
     /// Ships commits, where the database is shared.
     pub(crate) shipper: OnceLock<Box<dyn Shipping>>,
     /// The cache below the block cache, where there is one.

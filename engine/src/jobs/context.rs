@@ -143,8 +143,8 @@ impl JobContext {
         self.shared.committer.sync_floor()
     }
 
-    /// Lets zones go that the shared store lacks commits of: a checkpoint will take their place. The
-    /// superblock says so first.
+    /// Lets zones go with commits that the shared store lacks: a checkpoint will take their place.
+    /// The superblock says so first.
     pub(crate) fn let_go(&self) -> Result<()> {
         let Some(feed) = self.shared.committer.feed() else { return Ok(()) };
         let mut superblock = self.superblock.lock();

@@ -164,8 +164,7 @@ fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
     Ok(there)
 }
 
-/// Of a region of which so many parts are left, zones that are kept for the shared store take one in
-/// twice as many: no drain would make room.
+/// A region is nearly full where one in so many of its units is left.
 const NEARLY_FULL: u32 = 8;
 
 /// Lets zones go that are kept for the shared store alone, before any writer waits for them: where
@@ -181,7 +180,8 @@ fn let_go_if_full(ctx: &JobContext) -> Result<()> {
     }
     let (room, left) = (zones.room(), zones.room() - zones.geometry().units + zones.free());
     let is_full = left * NEARLY_FULL <= room && dead * 2 * NEARLY_FULL >= room;
-    if dead * 2 >= room || is_full || zones.keeps_waiting() { ctx.let_go() } else { Ok(()) }
+    let goes = dead * 2 >= room || is_full || zones.keeps_waiting();
+    if goes { ctx.let_go() } else { Ok(()) }
 }
 
 /// A zone is cleaned when at most one in so many of its records lives.

@@ -214,6 +214,10 @@ mod tests {
         }
     }
 
+    fn pages_of(page: &[u8]) -> Vec<u8> {
+        [page, page].concat()
+    }
+
     fn pages(a: &Superblock, b: &Superblock) -> Vec<u8> {
         [a.encode(), b.encode()].concat()
     }
@@ -237,6 +241,17 @@ mod tests {
             assert_eq!(read, sample());
             assert_eq!(damage.map(|d| d.offset), Some(0), "byte {at}");
         }
+    }
+
+    /// A program that does not know what is kept for the shared store writes zeros there.
+    #[test]
+    fn a_superblock_without_the_word_keeps_nothing() {
+        let mut page = sample().encode();
+        page[88..96].fill(0);
+        let sum = checksum(&[1], &page[16..]);
+        page[12..16].copy_from_slice(&sum.to_le_bytes());
+        let (read, damage) = Superblock::read(&pages_of(&page), Path::new("r")).unwrap();
+        assert_eq!((read, damage), (Superblock { kept: None, ..sample() }, None));
     }
 
     #[test]

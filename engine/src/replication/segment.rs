@@ -37,7 +37,7 @@ pub(super) struct SegmentCut {
     pub(super) large: Option<Option<LargeCommit>>,
 }
 
-/// Takes groups up to the LSN `until`, until a segment is full or a group cannot go in one. They are
+/// Takes groups up to the LSN `until`, until a segment is full or a group cannot go in it. They are
 /// all that there are behind the LSN `after`.
 pub(super) fn cut_segment<'a>(
     groups: impl Iterator<Item = Result<StoredGroup<'a>>>,

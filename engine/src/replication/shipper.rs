@@ -236,8 +236,8 @@ impl Shipper {
 
     fn note(&self, state: &State, did: &Result<bool>) {
         let failed = did.as_ref().err().map(ToString::to_string);
-        let failed = failed.or_else(|| self.checkpoints.note());
-        *self.counts.failure.lock() = failed.or_else(|| state.note());
+        let failed = failed.or_else(|| self.checkpoints.note()).or_else(|| state.note());
+        *self.counts.failure.lock() = failed;
         self.note_waiting(state);
     }
 
@@ -421,13 +421,6 @@ impl State {
         self.send_segment(step)
     }
 
-    /// What the region has let go, until a checkpoint has taken its place.
-    fn note(&self) -> Option<String> {
-        let lost = Some(self.forgotten).filter(|lsn| self.needs_checkpoint && *lsn >= self.next)?;
-        let first = self.next;
-        Some(format!("a checkpoint is to take the place of commits {first} to {lost}"))
-    }
-
     fn send_segment(&mut self, step: ShipStep<'_>) -> Result<bool> {
         let committer = &step.engine.shared.committer;
         let awaited = committer.visible();
@@ -461,12 +454,11 @@ impl State {
             self.acknowledge(step);
             return Ok(false);
         };
-        let first = self.writer.last() + 1;
         if step.engine.options.has(Failpoint::AcknowledgeEarly) {
             step.feed.acknowledge(last);
         }
         self.count(cut.bytes, step)?;
-        let body = cut.groups.into();
+        let (body, first) = (cut.groups.into(), self.writer.last() + 1);
         self.append(body, (first, last), After::Segment { last }, step)
     }
 

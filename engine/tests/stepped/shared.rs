@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
 mod far;
+mod held;
 mod kept;
 mod large;
 mod nodes;

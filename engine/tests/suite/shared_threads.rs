@@ -81,6 +81,42 @@ fn a_list_without_an_answer_holds_no_commit_up() {
     server.watch(None);
 }
 
+/// A writer that is faster than its store, or has none for a while, is held up by nothing, and what
+/// it has comes there in the end. The shipper reads zones that go at any moment.
+#[test]
+fn a_writer_that_is_faster_than_its_store_waits_for_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ObjectServer::new();
+    let options = Options::new().pm_size(8 << 20).object_store(server.url()).share(true);
+    let db = options.open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let write = |n: u64| {
+        let mut batch = WriteBatch::new();
+        batch.put(&table, (n % 8).to_be_bytes(), vec![n as u8; 64 << 10]);
+        db.write_with(&batch, Durability::Relaxed).unwrap();
+    };
+    for round in 0..3 {
+        server.always((round == 1).then_some(StoreFault::Refuse));
+        (0..600).for_each(write);
+        let mut batch = WriteBatch::new();
+        batch.put(&table, "remote", [round]);
+        let pending = db.enqueue(batch, Durability::Remote).unwrap();
+        (0..100).for_each(write);
+        let shipped = db.stats().share.unwrap().shipped;
+        assert!(round != 1 || shipped < pending.number(), "the store is away");
+        server.always(None);
+        pending.wait().unwrap();
+    }
+    assert!(db.stats().background.zones_released > 0);
+    wait_until("all is shipped", || db.stats().share.unwrap().lag_commits == 0);
+    let taken = Options::new().pm_size(8 << 20).open_shared(server.url(), dir.path().join("other"));
+    let other = taken.unwrap().existing_table("t").unwrap();
+    for n in 0..8u64 {
+        assert_eq!(other.get(n.to_be_bytes()).unwrap(), table.get(n.to_be_bytes()).unwrap(), "{n}");
+    }
+    assert_eq!(other.get("remote").unwrap().unwrap().to_vec(), [2]);
+}
+
 /// Whether a piece of a checkpoint was sent by the thread of checkpoints.
 static SENT: AtomicBool = AtomicBool::new(false);
 

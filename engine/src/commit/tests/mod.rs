@@ -18,6 +18,8 @@ mod salts;
 #[cfg(not(feature = "loom"))]
 mod salvage;
 #[cfg(not(feature = "loom"))]
+mod stored;
+#[cfg(not(feature = "loom"))]
 mod write_loop;
 
 use std::path::Path;
@@ -178,7 +180,7 @@ impl Fixture {
         let region = Arc::new(region);
         let (zones, ..) = ZonePool::open(&region, geometry).unwrap();
         let start = Start {
-            feeds: false,
+            feeds: None,
             last: 0,
             incarnation: 1,
             floor: Floor::default(),

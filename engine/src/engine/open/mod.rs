@@ -258,13 +258,13 @@ impl Opening<'_> {
         let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
         let found: u64 = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
         meter.did(to_read.saturating_sub(found))?;
-        let feeds = self.options.share && !self.read_only;
+        let shares = self.options.share && !self.read_only;
+        let feeds = shares.then_some(words.superblock.lsn_base);
         let start = Start { last, incarnation, floor, streams, gidx, cleaner, feeds };
         let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
         engine.index_note = index_note;
         engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
         engine.recovered = recovered.last;
-        engine.began_above = words.superblock.lsn_base;
         engine.opened.groups_accepted = recovered.above_floor;
         engine.opened.records_read = records_read(&recovered);
         engine.shared.committer.counts.appended.store(found, Ordering::Relaxed);
@@ -476,7 +476,6 @@ impl Opening<'_> {
             opened: OpenStats::default(),
             is_beside: self.beside.is_some(),
             recovered: 0,
-            began_above: 0,
             shipper: OnceLock::new(),
             secondary_cache,
             history_wakeup: Wakeup::default(),

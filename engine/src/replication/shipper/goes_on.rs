@@ -49,12 +49,15 @@ impl GoesOn {
 
     /// Looks at all groups: whether each LSN has one, but for those that an opening left out.
     fn has_all(&mut self, engine: &Engine, superblock: &Superblock) -> Result<bool> {
+        let began_above = engine.shared.committer.feed().map_or(0, |feed| feed.before);
         let follows = |before: Lsn, lsn: Lsn| {
             let is_last = superblock.incarnations.earlier.iter().any(|it| it.cut == before);
-            lsn == before + 1 || is_last && lsn == engine.began_above + 1
+            lsn == before + 1 || is_last && lsn == began_above + 1
         };
         let (mut before, mut events) = (self.next - 1, Vec::new());
-        for group in engine.shared.committer.stored_groups(&mut StreamPlaces::default(), self.next)? {
+        for group in
+            engine.shared.committer.stored_groups(&mut StreamPlaces::default(), self.next)?
+        {
             let group = group?;
             if !follows(before, group.lsn) {
                 return Ok(false);

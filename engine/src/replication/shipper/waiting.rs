@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::ShipStep;
+use super::{ShipStep, State};
 use crate::base::record::Lsn;
 use crate::commit::{Feed, HandedOver};
 
@@ -39,5 +39,14 @@ impl WaitingMarks {
     /// When the oldest of it was handed over, as far as it was seen.
     pub(super) fn since(&self) -> Option<Instant> {
         self.0.front().map(|(_, mark)| mark.since)
+    }
+}
+
+impl State {
+    /// What was let go, until a checkpoint has it.
+    pub(super) fn note(&self) -> Option<String> {
+        let (first, last) = (self.next, self.forgotten);
+        let is_lost = self.needs_checkpoint && last >= first;
+        is_lost.then(|| format!("a checkpoint is to take the place of commits {first} to {last}"))
     }
 }
