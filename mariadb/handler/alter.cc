@@ -9,6 +9,7 @@
 #include "engine.h"
 #include "ha_terrace.h"
 #include "renames.h"
+#include "role.h"
 #include "row_codec.h"
 #include "yield.h"
 
@@ -293,6 +294,8 @@ static int keep_numbers(const TABLE *altered, const Alter_inplace_info *info, La
 
 bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
+  if (refuse_change())
+    return true;
   const bool adds_column = info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN;
   const bool drops_column = info->handler_flags & ALTER_DROP_STORED_COLUMN;
   if (!adds_column && !drops_column && !(info->handler_flags & OF_INDEXES))

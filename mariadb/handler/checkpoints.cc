@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "errors.h"
 #include "mysqld.h"
+#include "role.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -127,13 +128,15 @@ static bool pay(std::unique_lock<std::mutex> *held)
 */
 static void answer(std::unique_lock<std::mutex> *held)
 {
-  if (!pay(held) || asked.empty())
+  // Where nothing can be resolved any more, no log is needed for that.
+  const bool is_over = only_reads();
+  if ((!is_over && !pay(held)) || asked.empty())
     return;
   std::vector<void *> now;
   now.swap(asked);
   held->unlock();
   Failure failure;
-  if (terrace_database_sync(terrace_db, failure.out()) == TERRACE_OK)
+  if (is_over || terrace_database_sync(terrace_db, failure.out()) == TERRACE_OK)
   {
     for (void *cookie : now)
       commit_checkpoint_notify_ha(cookie);

@@ -9,6 +9,7 @@
 #include "partitions.h"
 #include "recovery.h"
 #include "renames.h"
+#include "role.h"
 
 Bytes name_of(const char *path)
 {
@@ -69,6 +70,8 @@ static int refuse_ttl_of_sequence(const TABLE *form, const HA_CREATE_INFO *info)
 int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   THD *thd = ha_thd();
+  if (int error = refuse_change())
+    return error;
   if (int error = refuse_attributes_of_partitions(thd, form))
     return error;
   if (int error = refuse_ttl_of_sequence(form, info))
@@ -235,6 +238,9 @@ int ha_terrace::delete_table(const char *path)
     of_connection->drop_at_end(name);
     return 0;
   }
+  // A statement may name a table that no engine has.
+  if (only_reads() && !is_temporary(name) && has_any(name))
+    return refuse_change();
   if (int error = give_children_back(ha_thd(), name))
     return error;
   if (int error = refuse_drop_of_parent(ha_thd(), name))
@@ -331,6 +337,8 @@ int ha_terrace::take_place(const Bytes &table, const Bytes &copy, const Bytes &n
 /* As for a drop. */
 int ha_terrace::rename_table(const char *from, const char *to)
 {
+  if (int error = refuse_change())
+    return error;
   for (const char *path : {from, to})
     if (int error = refuse_own(name_of(path)))
       return error;
@@ -353,6 +361,8 @@ int ha_terrace::rename_table(const char *from, const char *to)
 
 int ha_terrace::truncate()
 {
+  if (int error = refuse_change())
+    return error;
   Failure failure;
   terrace_string *name = terrace_table_name(open_table->table, failure.out());
   if (!name)
@@ -521,6 +531,8 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
 /* Readers and writers go on meanwhile. */
 int ha_terrace::optimize(THD *thd, HA_CHECK_OPT *)
 {
+  if (refuse_change())
+    return HA_ADMIN_FAILED;
   Failure failure;
   if (terrace_table_compact_range(open_table->table, nullptr, failure.out()) == TERRACE_OK)
     return HA_ADMIN_OK;

@@ -1,4 +1,5 @@
 #include "errors.h"
+#include "role.h"
 
 static thread_local std::string message_of_thread;
 
@@ -55,9 +56,13 @@ int Failure::handler_error(THD *thd) const
     if (thd && thd_kill_level(thd) != THD_IS_NOT_KILLED)
       return HA_ERR_ABORTED_BY_USER;
     break;
+  case TERRACE_FENCED:
+    // Another opening may have the store of tables with TERRACE_TIER alone: then it stops.
+    if (has_role())
+      begin_fenced(message());
+    [[fallthrough]];
   case TERRACE_UNAVAILABLE:
   case TERRACE_BUSY:
-  case TERRACE_FENCED:
   case TERRACE_UNKNOWN_OUTCOME:
   case TERRACE_INTERNAL:
     sql_print_error("Terrace: %s", message());

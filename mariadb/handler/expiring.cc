@@ -6,6 +6,7 @@
 #include "key_codec.h"
 #include "numbers.h"
 #include "open_table.h"
+#include "role.h"
 
 /* The library's table for tables whose rows expire. The server's have no such name (ddl.cc). */
 static const char KEEPER[] = "#terrace/expiring";
@@ -255,7 +256,7 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
 
 int Open_table::reconcile(THD *thd, const ha_table_option_struct *attributes)
 {
-  if (is_reconciled)
+  if (is_reconciled || only_reads())
     return 0;
   // Two openings may do it, and the next one does it again where this one fails.
   return set_attributes(thd, attributes, true);

@@ -6,6 +6,7 @@
 #include "partition_info.h"
 #include "partitions.h"
 #include "renames.h"
+#include "role.h"
 
 #include <algorithm>
 
@@ -90,7 +91,7 @@ int ha_terrace::open_indexes(const char *name)
   if (int error = open_table->reconcile(ha_thd(), table->s->option_struct))
     return error;
   layout = open_table->layout();
-  if (layout && !open_table->is_altered)
+  if (layout && !open_table->is_altered && !only_reads())
   {
     if (int error = sweep_layout(*layout))
       return error;
@@ -213,7 +214,7 @@ static bool is_plain_select(THD *thd, int lock_type)
 */
 static bool locks_what_it_reads(THD *thd, enum thr_lock_type type, bool is_of_change)
 {
-  if (type != TL_READ && type != TL_READ_NO_INSERT)
+  if ((type != TL_READ && type != TL_READ_NO_INSERT) || only_reads())
     return false;
   if (copies_tables(thd))
     return true;
@@ -260,6 +261,10 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type lock_type)
 /* What a statement that uses the table begins with, also under LOCK TABLES. */
 int ha_terrace::begin_statement(THD *thd, int lock_type)
 {
+  // A copy by another engine would take the place of the definition alone.
+  if (row_lock != LOCK_NONE || copies_tables(thd))
+    if (int error = refuse_change())
+      return error;
   follow_builds();
   // What XA has prepared would be committed to nothing. Nothing else writes to the table now.
   if (removes_rows(thd))

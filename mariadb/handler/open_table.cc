@@ -3,6 +3,7 @@
 #include "ha_terrace.h"
 #include "key_codec.h"
 #include "numbers.h"
+#include "role.h"
 #include "trx.h"
 #include "yield.h"
 
@@ -84,6 +85,8 @@ Open_table *Open_table::acquire(const Bytes &name, Failure *failure)
 /* The last user gives back the numbers that no row has. */
 void Open_table::give_numbers_back()
 {
+  if (only_reads())
+    return;
   std::lock_guard<std::mutex> guard(storing);
   ulonglong before[2];
   {
@@ -514,6 +517,8 @@ Bytes Open_table::record_of_values()
 
 int Open_table::keep_values(THD *thd)
 {
+  if (only_reads())
+    return 0;
   std::lock_guard<std::mutex> guard(storing);
   return put_own(thd, VALUES, record_of_values(), TERRACE_RELAXED);
 }

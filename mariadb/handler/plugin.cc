@@ -8,6 +8,7 @@
 #include "partitions.h"
 #include "recovery.h"
 #include "references.h"
+#include "role.h"
 #include "status.h"
 #include "tuning.h"
 #include "waits.h"
@@ -26,7 +27,8 @@ static const char *const FORMER_DIRS[] = {"#terrace", "terrace-data"};
 void ignore_db_dirs_append(const char *dirname);
 
 static char *data_dir, *pm_path, *mode, *memory_index, *cache_size, *memory, *level1_size,
-  *compression, *direct_io, *object_store, *object_cache, *monitor_address, *monitor_token_file;
+  *compression, *direct_io, *object_store, *object_cache, *monitor_address, *monitor_token_file, *share,
+  *credentials_file;
 static terrace_monitor *monitor;
 
 #define TERRACE_OPTION(name, text) \
@@ -55,6 +57,10 @@ TERRACE_OPTION(compression, "none, lz4 or zstd; or two of them, for level 1 and 
 TERRACE_OPTION(direct_io, "on, off, or none for the default");
 TERRACE_OPTION(object_store, "The URL of the object store for tables with TERRACE_TIER=OBJECT");
 TERRACE_OPTION(object_cache, "The size of what is kept here of objects");
+TERRACE_OPTION(share, "The URL of the object store that all commits are shipped to, so that other "
+                      "machines can follow or take over");
+TERRACE_OPTION(credentials_file, "A file with lines NAME=value of credentials for object stores, as "
+                                 "AWS_SECRET_ACCESS_KEY, which nobody else may read");
 TERRACE_OPTION(monitor_address, "Where the page of the database is served, such as 127.0.0.1:8080");
 TERRACE_OPTION(monitor_token_file, "A file with the token that the page asks for, which an address "
                                    "of other machines needs");
@@ -96,6 +102,8 @@ static struct st_mysql_sys_var *variables[] = {
   MYSQL_SYSVAR(direct_io),
   MYSQL_SYSVAR(object_store),
   MYSQL_SYSVAR(object_cache),
+  MYSQL_SYSVAR(share),
+  MYSQL_SYSVAR(credentials_file),
   MYSQL_SYSVAR(monitor_address),
   MYSQL_SYSVAR(monitor_token_file),
   MYSQL_SYSVAR(threads),
@@ -124,7 +132,7 @@ static bool set_options(terrace_options *options, Failure *failure)
   for (auto &option : of_all)
     if (option[1] && terrace_options_set(options, option[0], option[1], failure->out()))
       return false;
-  return true;
+  return set_role(options, failure);
 }
 
 /* A verification ends with its statement. A backup goes on: it may take longer than one may. */
@@ -144,6 +152,8 @@ static handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *m
 /* Temporary tables end with the server, and a crash leaves their tables here. */
 static void drop_temporary_tables()
 {
+  if (only_reads())
+    return;
   for (const Bytes &name : library_tables())
   {
     Failure failure;
@@ -230,6 +240,31 @@ static void serve_page()
                           uint(terrace_monitor_port(monitor)));
 }
 
+/*
+  Opens the database. One that another machine has taken the store from is opened to read, so that its
+  tables are there.
+*/
+static bool open_database()
+{
+  Failure failure, of_reader;
+  terrace_options *options = terrace_options_new();
+  if (set_options(options, &failure) &&
+      terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK &&
+      terrace_options_set_progress(options, goes_on, nullptr, failure.out()) == TERRACE_OK)
+    terrace_db = terrace_open(data_dir, options, failure.out());
+  if (!terrace_db && has_role() && failure.status() == TERRACE_FENCED)
+  {
+    begin_fenced(failure.message());
+    if (set_role(options, &of_reader))
+      terrace_db = terrace_open_read_only(data_dir, options, of_reader.out());
+  }
+  terrace_options_free(options);
+  if (!terrace_db)
+    sql_print_error("Terrace: cannot open the database in %s: %s", data_dir,
+                    only_reads() ? of_reader.message() : failure.message());
+  return terrace_db;
+}
+
 static int start(void *place)
 {
   terrace_hton = static_cast<handlerton *>(place);
@@ -243,21 +278,11 @@ static int start(void *place)
   set_backup_functions(terrace_hton);
   set_transaction_functions(terrace_hton);
 
-  if (!take_over_former())
+  if (!take_over_former() || !begin_role(share, object_store, credentials_file))
     return 1;
   hide_from_databases();
-  Failure failure;
-  terrace_options *options = terrace_options_new();
-  if (set_options(options, &failure) &&
-      terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK &&
-      terrace_options_set_progress(options, goes_on, nullptr, failure.out()) == TERRACE_OK)
-    terrace_db = terrace_open(data_dir, options, failure.out());
-  terrace_options_free(options);
-  if (!terrace_db)
-  {
-    sql_print_error("Terrace: cannot open the database in %s: %s", data_dir, failure.message());
+  if (!open_database())
     return 1;
-  }
   drop_temporary_tables();
   if (!load_references())
     return 1;
@@ -312,5 +337,6 @@ maria_declare_plugin(terrace){
                        start_region_table),
   TERRACE_SCHEMA_TABLE("TERRACE_COMPACTIONS", "Drains, compactions and other background jobs",
                        start_compactions_table),
-  TERRACE_SCHEMA_TABLE("TERRACE_MEMORY", "What is held in memory", start_memory_table)
+  TERRACE_SCHEMA_TABLE("TERRACE_MEMORY", "What is held in memory", start_memory_table),
+  TERRACE_SCHEMA_TABLE("TERRACE_NODES", "Servers of a shared store", start_nodes_table)
 maria_declare_plugin_end;

@@ -4,6 +4,7 @@
 #include "mysqld.h"
 #include "partitions.h"
 #include "renames.h"
+#include "role.h"
 
 #include <set>
 #include <shared_mutex>
@@ -22,6 +23,10 @@ static int drop_partitioned(handlerton *hton, const char *path)
   {
     std::shared_lock<std::shared_mutex> guard(in_drop);
     const std::vector<Bytes> names = partitions_of(name_of(path));
+    // The server's drop removes the list before it asks for any.
+    if (!names.empty())
+      if (int error = refuse_change())
+        return error;
     for (const Bytes &name : names)
       if (int error = wait_for_drop(current_thd, name))
         return error;
@@ -80,6 +85,8 @@ static void warn_of_tables_without_definitions()
 static int recovery_done(handlerton *)
 {
   recovers = false;
+  if (only_reads())
+    return 0;
   settle_renames(false);
   warn_of_tables_without_definitions();
   return 0;
@@ -87,7 +94,8 @@ static int recovery_done(handlerton *)
 
 void prepare_recovery(handlerton *hton)
 {
-  settle_renames(true);
+  if (!only_reads())
+    settle_renames(true);
   hton->create_partitioning_metadata = list_changed;
   hton->signal_ddl_recovery_done = recovery_done;
   wrap_drop();

@@ -1,8 +1,9 @@
 /*
   Tables of INFORMATION_SCHEMA that show the library's metrics, TERRACE_STATISTICS, and parts of its
-  statistics: TERRACE_LEVELS, TERRACE_REGION, TERRACE_COMPACTIONS and TERRACE_MEMORY.
+  statistics: TERRACE_LEVELS, TERRACE_REGION, TERRACE_COMPACTIONS, TERRACE_MEMORY and TERRACE_NODES.
 */
 #include "numbers.h"
+#include "role.h"
 #include "status.h"
 
 #include "sql_acl.h"
@@ -28,6 +29,15 @@ static ST_FIELD_INFO columns_of_values[] = {Column("NAME", Varchar(64), NOT_NULL
 static ST_FIELD_INFO columns_of_statistics[] = {Column("NAME", Varchar(64), NOT_NULL),
                                                 Column("VALUE", Double(22), NOT_NULL),
                                                 CEnd()};
+
+static ST_FIELD_INFO columns_of_nodes[] = {Column("ROLE", Varchar(16), NOT_NULL),
+                                           Column("STORE", Varchar(512), NOT_NULL),
+                                           Column("CLAIM", ULonglong(), NULLABLE),
+                                           Column("LSN", ULonglong(), NULLABLE),
+                                           Column("LAG_MS", ULonglong(), NULLABLE),
+                                           Column("LAG_BYTES", ULonglong(), NULLABLE),
+                                           Column("LAST_ERROR", Varchar(1024), NULLABLE),
+                                           CEnd()};
 } // namespace Show
 
 /* The names of the columns behind the table's, as the library has them. */
@@ -121,6 +131,37 @@ static int fill_memory(THD *thd, TABLE_LIST *tables, Item *)
   return fill_values(thd, tables->table, "memory/");
 }
 
+/* This server alone. A server that only reads ships nothing, so it has no claim and no lag. */
+static int fill_nodes(THD *thd, TABLE_LIST *tables, Item *)
+{
+  if (!may_see(thd) || !has_role())
+    return 0;
+  TABLE *to = tables->table;
+  restore_record(to, s->default_values);
+  store_text(to->field[0], role_name());
+  store_text(to->field[1], role_store());
+  static const char *const places[] = {"share/claim", "commit/visible", "share/lag_ms",
+                                       "share/lag_bytes"};
+  Bytes last_error = role_error();
+  for (const Number &number : all_numbers())
+  {
+    for (uint column = 0; column < array_elements(places); column++)
+      if (number.place == places[column] && (column == 1 || !only_reads()))
+      {
+        to->field[2 + column]->set_notnull();
+        to->field[2 + column]->store(longlong(strtoull(number.value.c_str(), nullptr, 10)), true);
+      }
+    if (last_error.empty() && number.place == "share/note")
+      last_error = number.value;
+  }
+  if (!last_error.empty())
+  {
+    to->field[6]->set_notnull();
+    store_text(to->field[6], last_error);
+  }
+  return schema_table_store_record(thd, to);
+}
+
 static int begin(void *schema, ST_FIELD_INFO *columns, int (*fill)(THD *, TABLE_LIST *, Item *))
 {
   static_cast<ST_SCHEMA_TABLE *>(schema)->fields_info = columns;
@@ -142,3 +183,4 @@ int start_compactions_table(void *schema)
 }
 
 int start_memory_table(void *schema) { return begin(schema, Show::columns_of_values, fill_memory); }
+int start_nodes_table(void *schema) { return begin(schema, Show::columns_of_nodes, fill_nodes); }

@@ -26,6 +26,7 @@ int start_levels_table(void *schema);
 int start_region_table(void *schema);
 int start_compactions_table(void *schema);
 int start_memory_table(void *schema);
+int start_nodes_table(void *schema);
 extern st_mysql_information_schema engine_schema;
 
 #endif

@@ -3,6 +3,7 @@
 #include "engine.h"
 #include "ha_terrace.h"
 #include "key_codec.h"
+#include "role.h"
 #include "waits.h"
 #include "yield.h"
 
@@ -127,7 +128,7 @@ int Trx::set_options(const Settings &wanted)
 int Trx::begin()
 {
   ulong level = thd_tx_isolation(thd);
-  serializable = level == ISO_SERIALIZABLE && !(single_read && is_autocommit(thd));
+  serializable = level == ISO_SERIALIZABLE && !(single_read && is_autocommit(thd)) && !only_reads();
   // A copy of a table waits for rows of transactions that XA has prepared, also for new ones.
   view_of_statement = level < ISO_REPEATABLE_READ && !copies_tables(thd);
   gaps = !view_of_statement && !serializable;

@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "recovery.h"
 #include "renames.h"
+#include "role.h"
 #include "trx.h"
 #include "yield.h"
 
@@ -106,6 +107,9 @@ bool xa_has_prepared()
 static int recover(handlerton *, XID *xids, uint most)
 {
   recovery_begins();
+  // None can be resolved, and a server with some and without a binary log does not start.
+  if (only_reads())
+    return 0;
   const std::vector<XID> all = all_prepared();
   const size_t found = std::min<size_t>(all.size(), most);
   std::copy_n(all.begin(), found, xids);

@@ -65,6 +65,8 @@ pub(crate) trait Shipping: fmt::Debug + Send + Sync {
 pub struct ShareStats {
     /// Where the store is.
     pub store: String,
+    /// The claim of this opening, by its number in the log: a later writer has a larger one.
+    pub claim: u64,
     /// The last commit that the store has.
     pub shipped: u64,
     /// Commits that are visible here and not yet there.

@@ -76,6 +76,8 @@ const COLLECTIONS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Shipper {
     log: Arc<SharedLog>,
+    /// The number of the writer's claim.
+    claim: u64,
     /// Of this machine.
     store: Arc<ExtentStore>,
     state: Mutex<State>,
@@ -144,15 +146,15 @@ pub(super) struct Beginning {
 impl Shipper {
     pub(super) fn new(log: &Arc<SharedLog>, beginning: Beginning, engine: &Engine) -> Shipper {
         let Beginning { writer, end, goes_on, newest, is_own } = beginning;
-        let opened_at = engine.shared.committer.visible();
+        let (opened_at, claim) = (engine.shared.committer.visible(), writer.number());
         let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
         let sent = newest.as_ref().map_or_else(SentData::default, SentData::of);
         let own = newest.filter(|_| is_own);
-        let checkpoints = CheckpointJob::new(writer.number(), sent);
+        let checkpoints = CheckpointJob::new(claim, sent);
         let keeping = (early, engine.options.share_retention);
         let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::objects));
         let now = engine.shared.clock.now() / MICROS_A_SECOND;
-        let kept = Kept::new(writer.number(), before, keeping, now);
+        let kept = Kept::new(claim, before, keeping, now);
         let state = State {
             writer,
             places: StreamPlaces::default(),
@@ -167,6 +169,7 @@ impl Shipper {
         };
         Shipper {
             log: Arc::clone(log),
+            claim,
             store: Arc::clone(engine.set.store()),
             state: Mutex::new(state),
             checkpoints,
@@ -347,7 +350,7 @@ impl Shipping for Shipper {
     }
 
     fn stats(&self, engine: &Engine) -> Option<ShareStats> {
-        self.counts.stats(&self.log, engine)
+        self.counts.stats(&self.log, self.claim, engine)
     }
 }
 

@@ -139,7 +139,7 @@ pub(super) struct ShipCounts {
 
 impl ShipCounts {
     /// How far it is, where the database is shared.
-    pub(super) fn stats(&self, log: &SharedLog, engine: &Engine) -> Option<ShareStats> {
+    pub(super) fn stats(&self, log: &SharedLog, claim: u64, engine: &Engine) -> Option<ShareStats> {
         let feed = engine.shared.committer.feed()?;
         let asked = log.client.counts();
         let shipped = feed.acknowledged();
@@ -150,6 +150,7 @@ impl ShipCounts {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Some(ShareStats {
             store: log.address(),
+            claim,
             shipped,
             lag_commits: engine.shared.committer.visible().saturating_sub(shipped),
             lag_bytes: feed.queued(),

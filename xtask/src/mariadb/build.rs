@@ -126,7 +126,7 @@ fn build(
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut library = Command::new(cargo);
     library.current_dir(root).args(["build", "--release", "--package", "terrace-c"]);
-    passes(library.args(["--features", "monitor"]))?;
+    passes(library.args(["--features", "monitor,object"]))?;
     let probes = found.source.join("include/probes_mysql_nodtrace.h.in");
     fs::copy(&probes, generated.join("probes_mysql_nodtrace.h"))
         .with_context(|| format!("copying {}", probes.display()))?;

@@ -13,6 +13,7 @@ mod install;
 mod kept;
 mod kills;
 mod lost;
+mod nodes;
 mod noted;
 mod online;
 mod orders;
@@ -35,7 +36,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::check::Setting;
+use crate::check::{Setting, binaries};
 pub(crate) use install::install;
 use server::{Server, Start};
 
@@ -73,6 +74,7 @@ usage: cargo xtask mariadb              build, start a server, and open a client
                                         of those with a text
        cargo xtask mariadb --kills N    N kills of the server
        cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
+       cargo xtask mariadb --nodes      servers of a shared store
        cargo xtask mariadb --examples [NAME]
                                         the scripts of mariadb/examples, or one of them
        cargo xtask mariadb --sanitized  scripts and sessions, with the sanitizer of addresses
@@ -93,7 +95,7 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
         [] => prompt(root, &plugin).map(|()| true),
         ["--test"] => {
             on_one_server(root, &plugin, false)?;
-            more(root, &plugin, false).map(|()| true)
+            more(root, &plugin, &nodes::built(root)?, false).map(|()| true)
         }
         ["--scripts"] => {
             let server = Server::start(root, &plugin, &Start::fresh("scripts"))?;
@@ -136,6 +138,7 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
         ["--cuts", count] => {
             kills::run(root, &plugin, count.parse()?, kills::End::Cut).map(|()| true)
         }
+        ["--nodes"] => nodes::run(root, &plugin, &nodes::built(root)?).map(|()| true),
         ["--examples"] => examples::run(root, &plugin, None).map(|()| true),
         ["--examples", name] => examples::run(root, &plugin, Some(*name)).map(|()| true),
         ["--sanitized"] => sanitized(root, &found).map(|()| true),
@@ -164,7 +167,8 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     let plugin = build::plugin(&setting.root, &found)?;
     on_one_server(&setting.root, &plugin, setting.is_long())?;
     if setting.is_full() {
-        more(&setting.root, &plugin, setting.is_long())?;
+        let terrace = binaries::find(setting.programs()?, "terrace")?.path.clone();
+        more(&setting.root, &plugin, &terrace, setting.is_long())?;
     }
     if setting.is_long() { sanitized(&setting.root, &found) } else { Ok(()) }
 }
@@ -190,7 +194,7 @@ fn sanitized(root: &Path, found: &install::Found) -> Result<()> {
 
 /// Each part in turn. What the servers of a part wrote goes before the next part: each server has
 /// all of MariaDB's own tables.
-fn more(root: &Path, plugin: &Path, long: bool) -> Result<()> {
+fn more(root: &Path, plugin: &Path, terrace: &Path, long: bool) -> Result<()> {
     let statements = if long { STATEMENTS_LONG } else { STATEMENTS };
     let kills = if long { KILLS_LONG } else { KILLS };
     let seed = random::seed_of_the_day()?;
@@ -204,6 +208,7 @@ fn more(root: &Path, plugin: &Path, long: bool) -> Result<()> {
         &|| chains::run(root, long, ""),
         &|| random::run(root, plugin, statements, seed),
         &|| kills::run(root, plugin, kills, kills::End::Kill),
+        &|| nodes::run(root, plugin, terrace),
     ];
     let servers = root.join(FOLDER).join("servers");
     for part in parts {

@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use crate::check::binaries::Program;
 use crate::check::{Setting, passes};
 use proxy::Proxy;
-use server::{Kind, Running};
+pub(crate) use server::{Kind, Running};
 
 /// A server is killed so often,
 const KILLED_EVERY: Duration = Duration::from_secs(2);

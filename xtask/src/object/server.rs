@@ -22,7 +22,7 @@ const START: Duration = Duration::from_secs(60);
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// It keeps everything in memory.
     Moto,
     /// It syncs what it acknowledges.
@@ -50,7 +50,7 @@ impl Kind {
     }
 
     /// Its program, which is installed where it is missing.
-    pub(super) fn program(self, root: &Path) -> Result<PathBuf> {
+    pub(crate) fn program(self, root: &Path) -> Result<PathBuf> {
         match self {
             Kind::Moto => python_program(root, self.package()),
             Kind::Minio => go_program(root, "minio", self.package()),
@@ -141,12 +141,12 @@ pub(super) fn ask(port: u16, request: &str, body: &str) -> Result<String> {
 }
 
 /// A server that runs until this is dropped.
-pub(super) struct Running {
+pub(crate) struct Running {
     kind: Kind,
     program: PathBuf,
     /// What it keeps is gone with it.
     data: PathBuf,
-    pub(super) port: u16,
+    pub(crate) port: u16,
     child: Mutex<Child>,
 }
 
@@ -162,7 +162,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    pub(super) fn start(kind: Kind, program: &Path) -> Result<Running> {
+    pub(crate) fn start(kind: Kind, program: &Path) -> Result<Running> {
         let port = free_port()?;
         let id = std::process::id();
         let data = std::env::temp_dir().join(format!("terrace-s3-{id}-{port}"));
@@ -194,7 +194,7 @@ impl Running {
 
     /// The variables with which tests find a server at a port, and a place there that no other run
     /// has used.
-    pub(super) fn surroundings(port: u16) -> [(&'static str, String); 6] {
+    pub(crate) fn surroundings(port: u16) -> [(&'static str, String); 6] {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         [

@@ -404,6 +404,8 @@ fn a_store_whose_first_checkpoint_never_came_is_the_next_ones() {
     let other = writer(&Machine::with_files(), &server);
     let table = other.table("t").unwrap();
     table.durability(Durability::Remote).put("of the", "other").unwrap();
+    let [first, second] = [&lost, &other].map(|db| db.stats().share.unwrap().claim);
+    assert!(0 < first && first < second, "{first} {second}");
     // The first one is fenced, and its own next opening too: the log has another's checkpoint.
     let late = lost.table("t").unwrap().durability(Durability::Remote).put("too", "late");
     assert_eq!(late.unwrap_err().kind(), ErrorKind::Fenced);

@@ -1,0 +1,144 @@
+#include "role.h"
+#include "engine.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <sys/stat.h>
+
+static Bytes store;
+static std::atomic<bool> fenced{false};
+static std::mutex lock;
+/* Has the lock. */
+static Bytes reason_of_fence;
+
+/* A URL is shown to users, and is written to logs: it must have no credentials. */
+static bool is_plain_url(const Bytes &url)
+{
+  for (const char one : url)
+    if (one == '@' || one == '?' || uchar(one) <= ' ' || one == 0x7f)
+      return false;
+  return url.find("://") != Bytes::npos;
+}
+
+/* What the tools of clouds read from the environment. */
+static bool is_of_credentials(const Bytes &name)
+{
+  for (const char *beginning : {"AWS_", "GOOGLE_", "AZURE_"})
+    if (!name.compare(0, strlen(beginning), beginning))
+      return true;
+  return false;
+}
+
+/* No message has a value. */
+static bool read_credentials(const char *path)
+{
+  struct stat found;
+  if (stat(path, &found) || !S_ISREG(found.st_mode))
+  {
+    sql_print_error("Terrace: there is no file of credentials %s", path);
+    return false;
+  }
+  if (found.st_mode & (S_IRWXG | S_IRWXO))
+  {
+    sql_print_error("Terrace: others may use the file of credentials %s: chmod 600", path);
+    return false;
+  }
+  std::ifstream file(path);
+  std::string line;
+  for (uint number = 1; std::getline(file, line); number++)
+  {
+    const size_t end = line.find('=');
+    if (line.empty() || line[0] == '#')
+      continue;
+    const Bytes name = line.substr(0, end);
+    if (end == Bytes::npos || !is_of_credentials(name))
+    {
+      sql_print_error("Terrace: line %u of %s is none of NAME=value with a name that begins with AWS_, "
+                      "GOOGLE_ or AZURE_",
+                      number, path);
+      return false;
+    }
+    setenv(name.c_str(), line.c_str() + end + 1, 1);
+  }
+  return true;
+}
+
+bool begin_role(const char *share, const char *object_store, const char *credentials_file)
+{
+  store = share ? share : "";
+  fenced = false;
+  if (!store.empty() && !is_plain_url(store))
+  {
+    sql_print_error("Terrace: terrace_share takes the URL of a store, without credentials, which "
+                    "terrace_credentials_file or the environment has");
+    return false;
+  }
+  if (!store.empty() && object_store && *object_store && store != object_store)
+  {
+    sql_print_error("Terrace: terrace_object_store is another store than terrace_share: cold levels "
+                    "of a shared database lie in its store, so leave terrace_object_store out");
+    return false;
+  }
+  return !credentials_file || !*credentials_file || read_credentials(credentials_file);
+}
+
+/*
+  The function may call the library, which says who has the store. An opening tells of its own end
+  before there is a database.
+*/
+static void on_event(void *, const char *name, const char *json)
+{
+  if (strcmp(name, "role_change") || !strstr(json, "\"fenced\""))
+    return;
+  Failure failure;
+  if (!terrace_db || terrace_database_sync(terrace_db, failure.out()) != TERRACE_FENCED)
+    begin_fenced("another machine has taken the store over");
+  else
+    begin_fenced(failure.message());
+}
+
+bool set_role(terrace_options *options, Failure *failure)
+{
+  if (!has_role())
+    return true;
+  return terrace_options_set(options, "object_store", store.c_str(), failure->out()) == TERRACE_OK &&
+         terrace_options_set(options, "share", fenced ? "off" : "on", failure->out()) == TERRACE_OK &&
+         terrace_options_on_event(options, on_event, nullptr, failure->out()) == TERRACE_OK;
+}
+
+bool has_role() { return !store.empty(); }
+Bytes role_name() { return fenced ? "fenced" : "writer"; }
+Bytes role_store() { return store; }
+
+Bytes role_error()
+{
+  std::lock_guard<std::mutex> guard(lock);
+  return reason_of_fence;
+}
+
+void begin_fenced(const char *reason)
+{
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    if (fenced)
+      return;
+    reason_of_fence = reason;
+    fenced = true;
+  }
+  sql_print_error("Terrace: this server only reads from now on: %s", reason);
+}
+
+bool only_reads() { return fenced; }
+
+int refuse_change()
+{
+  if (!fenced)
+    return 0;
+  my_printf_error(ER_OPTION_PREVENTS_STATEMENT,
+                  "Terrace: another machine has taken the shared store over, so this server only "
+                  "reads (--terrace-share)",
+                  MYF(0));
+  return HA_ERR_TABLE_READONLY;
+}
