@@ -13,7 +13,8 @@ extern terrace_database *terrace_db;
 
 /* Session variables. */
 ulong session_lock_wait_seconds(THD *thd);
-bool session_is_relaxed(THD *thd);
+/* TERRACE_RELAXED, TERRACE_DURABLE or TERRACE_REMOTE. */
+uint session_durability(THD *thd);
 ulonglong session_lock_limit(THD *thd);
 
 /* Whether a table has a change that an ALTER TABLE has prepared: 0 if it has. */

@@ -75,9 +75,40 @@ static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                           "How many seconds a statement waits for a row that another transaction "
                           "has locked. lock_wait_timeout holds too, if it is less",
                           nullptr, nullptr, 50, 0, 1024 * 1024 * 1024, 0);
-static MYSQL_THDVAR_BOOL(relaxed_durability, PLUGIN_VAR_OPCMDARG,
-                         "Commits survive the death of the server, not a power cut", nullptr,
-                         nullptr, FALSE);
+static const char *durabilities[] = {"relaxed", "local", "remote", nullptr};
+static TYPELIB durability_names = {array_elements(durabilities) - 1, nullptr, durabilities, nullptr};
+static const uint of_durabilities[] = {TERRACE_RELAXED, TERRACE_DURABLE, TERRACE_REMOTE};
+enum Durability { RELAXED, LOCAL, REMOTE };
+
+/* A commit waits for the store of terrace_share alone. */
+static int check_durability(THD *, st_mysql_sys_var *, void *save, st_mysql_value *value)
+{
+  long long number = 0;
+  char buffer[16];
+  int length = sizeof(buffer);
+  if (value->value_type(value) == MYSQL_VALUE_TYPE_STRING)
+  {
+    const char *text = value->val_str(value, buffer, &length);
+    number = text ? find_type(text, &durability_names, 0) - 1 : -1;
+  }
+  else if (value->val_int(value, &number))
+    number = -1;
+  if (number < RELAXED || number > REMOTE)
+    return 1;
+  if (number == REMOTE && !has_role())
+  {
+    my_printf_error(ER_WRONG_ARGUMENTS, "Terrace: terrace_durability=remote needs terrace_share",
+                    MYF(0));
+    return 1;
+  }
+  *static_cast<ulong *>(save) = ulong(number);
+  return 0;
+}
+
+static MYSQL_THDVAR_ENUM(durability, PLUGIN_VAR_RQCMDARG,
+                         "What commits survive: relaxed, the death of the server; local, a power cut "
+                         "too; remote, the loss of the machine, since the shared store has them",
+                         check_durability, nullptr, LOCAL, &durability_names);
 static MYSQL_THDVAR_ULONGLONG(lock_limit, PLUGIN_VAR_RQCMDARG,
                               "The bytes of memory that locks of one transaction may take", nullptr,
                               nullptr, 64 << 20, 1 << 16, ULONGLONG_MAX, 0);
@@ -86,7 +117,7 @@ ulong session_lock_wait_seconds(THD *thd)
 {
   return std::min<ulong>(THDVAR(thd, lock_wait_timeout), thd->variables.lock_wait_timeout);
 }
-bool session_is_relaxed(THD *thd) { return THDVAR(thd, relaxed_durability); }
+uint session_durability(THD *thd) { return of_durabilities[THDVAR(thd, durability)]; }
 ulonglong session_lock_limit(THD *thd) { return THDVAR(thd, lock_limit); }
 
 static struct st_mysql_sys_var *variables[] = {
@@ -111,7 +142,7 @@ static struct st_mysql_sys_var *variables[] = {
   MYSQL_SYSVAR(backup),
   MYSQL_SYSVAR(lock_limit),
   MYSQL_SYSVAR(lock_wait_timeout),
-  MYSQL_SYSVAR(relaxed_durability),
+  MYSQL_SYSVAR(durability),
   nullptr};
 
 static bool set_options(terrace_options *options, Failure *failure)
@@ -280,6 +311,12 @@ static int start(void *place)
 
   if (!take_over_former() || !begin_role(share, object_store, credentials_file))
     return 1;
+  // No check comes before the start.
+  if (THDVAR(nullptr, durability) == REMOTE && !has_role())
+  {
+    sql_print_error("Terrace: terrace_durability=remote needs terrace_share");
+    return 1;
+  }
   hide_from_databases();
   if (!open_database())
     return 1;

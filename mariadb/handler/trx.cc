@@ -1,5 +1,6 @@
 #include "trx.h"
 #include "checkpoints.h"
+#include "durability.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "key_codec.h"
@@ -108,7 +109,9 @@ int Trx::set_options(const Settings &wanted)
   std::string limit = std::to_string(wanted.lock_limit);
   const char *of_all[][2] = {
     {"isolation", wanted.serializable ? "serializable" : "read_committed"},
-    {"durability", wanted.relaxed ? "relaxed" : "durable"},
+    {"durability", wanted.durability == TERRACE_RELAXED  ? "relaxed"
+                   : wanted.durability == TERRACE_REMOTE ? "remote"
+                                                         : "durable"},
     {"lock_wait", wait.c_str()},
     {"lock_limit", limit.c_str()},
   };
@@ -124,6 +127,16 @@ int Trx::set_options(const Settings &wanted)
   return 0;
 }
 
+/*
+  What is prepared for the binary log need not be in the store: the log is lost with the machine. What
+  XA prepares has to be.
+*/
+static bool is_logged(THD *thd)
+{
+  return mysql_bin_log.is_open() && thd_test_options(thd, OPTION_BIN_LOG) &&
+         !thd->transaction->xid_state.is_explicit_XA();
+}
+
 /* SERIALIZABLE turns into a level with a view where only one plain SELECT is to be read. */
 int Trx::begin()
 {
@@ -133,8 +146,10 @@ int Trx::begin()
   view_of_statement = level < ISO_REPEATABLE_READ && !copies_tables(thd);
   gaps = !view_of_statement && !serializable;
   told_wait_ms = wait_ms;
-  int error =
-    set_options({serializable, session_is_relaxed(thd), wait_ms, session_lock_limit(thd)});
+  durability = session_durability(thd);
+  const uint of_options = durability == TERRACE_REMOTE && is_logged(thd) ? uint(TERRACE_DURABLE)
+                                                                         : durability;
+  int error = set_options({serializable, of_options, wait_ms, session_lock_limit(thd)});
   if (error)
     return error;
   Failure failure;
@@ -282,28 +297,59 @@ int Trx::commit(bool all)
     return statement_savepoint ? release_from(place_of(statement_savepoint)) : 0;
   }
   forget_detached();
-  terrace_status status = TERRACE_OK;
+  int error = 0;
   if (pending)
-    YIELD("commit");
-  if (pending)
-    status = terrace_pending_wait(pending, failure.out());
+    error = commit_pending();
   else if (!prepared.empty())
-  {
-    // The binary log has an XA COMMIT by now, without a place in the order here.
-    if (!is_owed)
-      verdict_begins(prepared, true);
-    // Replicas have it too, so an error would be wrong: it waits for space until it is killed.
-    YIELD("verdict");
-    status = carry_out(thd, prepared, true, &failure);
-    verdict_ended(prepared, status == TERRACE_OK);
-  }
+    error = commit_prepared();
   else if (transaction)
-    status = terrace_transaction_commit(transaction, failure.out());
-  const int error = status == TERRACE_OK ? 0 : fail_at_commit(failure);
+    error = commit_alone();
   if (!error)
     commit_succeeded();
   end();
   return error;
+}
+
+/* Waits for what commit_ordered() or commit_alone() has enqueued. */
+int Trx::commit_pending()
+{
+  Failure failure;
+  YIELD("commit");
+  terrace_status status;
+  if (durability != TERRACE_REMOTE)
+    status = terrace_pending_wait(pending, failure.out());
+  else if (!wait_for_remote(thd, pending, &status, &failure))
+    return tell_not_acknowledged();
+  return status == TERRACE_OK ? 0 : fail_at_commit(failure);
+}
+
+/* The binary log has an XA COMMIT by now, without a place in the order here. */
+int Trx::commit_prepared()
+{
+  Failure failure;
+  if (!is_owed)
+    verdict_begins(prepared, true);
+  // Replicas have it too, so an error would be wrong: it waits for space until it is killed.
+  YIELD("verdict");
+  const terrace_status status = carry_out(thd, prepared, true, &failure);
+  verdict_ended(prepared, status == TERRACE_OK);
+  if (status != TERRACE_OK)
+    return fail_at_commit(failure);
+  return durability == TERRACE_REMOTE ? wait_for_store(thd) : 0;
+}
+
+/* A commit without a prepare. Its options may be those of one that is logged. */
+int Trx::commit_alone()
+{
+  Failure failure;
+  if (settings.durability != TERRACE_REMOTE)
+  {
+    if (terrace_transaction_commit(transaction, failure.out()) != TERRACE_OK)
+      return fail_at_commit(failure);
+    return durability == TERRACE_REMOTE && wrote ? wait_for_store(thd) : 0;
+  }
+  pending = terrace_transaction_enqueue(transaction, failure.out());
+  return pending ? commit_pending() : fail_at_commit(failure);
 }
 
 int Trx::rollback(bool all)
@@ -358,6 +404,9 @@ int Trx::prepare(bool all)
   if (status != TERRACE_OK)
   {
     const int error = fail_at_commit(failure);
+    // The store has not acknowledged it, and it is prepared here.
+    if (status == TERRACE_UNKNOWN_OUTCOME && verdict_begins(id, false))
+      verdict_ended(id, carry_out(thd, id, false, &failure) == TERRACE_OK);
     end();
     return error;
   }
@@ -374,11 +423,11 @@ void Trx::commit_ordered(bool all)
   Failure failure;
   YIELD("order");
   // SET GLOBAL sync_binlog may come between the write of the log and this.
-  const bool needs_no_sync =
-    (log_was_durable && binary_log_is_durable()) || session_is_relaxed(thd);
+  const bool needs_no_sync = log_was_durable && binary_log_is_durable();
+  const uint wanted =
+    durability == TERRACE_DURABLE && needs_no_sync ? uint(TERRACE_RELAXED) : durability;
   pending = terrace_database_enqueue_prepared(terrace_db, prepared.data(), prepared.size(), nullptr,
-                                              0, needs_no_sync ? TERRACE_RELAXED : TERRACE_DURABLE,
-                                              failure.out());
+                                              0, wanted, failure.out());
   if (pending)
   {
     // The server holds its lock of the order here, and where it takes consistent snapshots.

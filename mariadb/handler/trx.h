@@ -116,11 +116,12 @@ private:
   /* What a transaction begins with. */
   struct Settings
   {
-    bool serializable, relaxed;
+    bool serializable;
+    uint durability;
     ulonglong wait_ms, lock_limit;
     bool operator==(const Settings &other) const
     {
-      return serializable == other.serializable && relaxed == other.relaxed &&
+      return serializable == other.serializable && durability == other.durability &&
              wait_ms == other.wait_ms && lock_limit == other.lock_limit;
     }
   };
@@ -155,6 +156,9 @@ private:
   int set_options(const Settings &wanted);
   int fail(const Failure &failure) { return failure.handler_error(thd); }
   int fail_at_commit(const Failure &failure) const;
+  int commit_pending();
+  int commit_prepared();
+  int commit_alone();
   void forget();
   void end();
 
@@ -175,7 +179,9 @@ private:
   bool is_owed = false;
   /* The options of the last transaction, and what they say. */
   terrace_transaction_options *options = nullptr;
-  Settings settings = {false, false, 0, 0};
+  Settings settings = {false, TERRACE_DURABLE, 0, 0};
+  /* How durable its commit is to be. Its options may say less. */
+  uint durability = TERRACE_DURABLE;
   bool serializable = false;
   bool gaps = false;
   bool single_read = false;

@@ -2,6 +2,7 @@
   The handlerton's functions of transactions: commits, savepoints, two phases and XA.
 */
 #include "checkpoints.h"
+#include "durability.h"
 #include "engine.h"
 #include "recovery.h"
 #include "renames.h"
@@ -145,6 +146,8 @@ static int resolve(XID *xid, bool to_commit)
   {
     if (thd)
       commit_succeeded();
+    if (thd && session_durability(thd) == TERRACE_REMOTE && wait_for_store(thd))
+      return OF_XA_RMERR;
     return OF_XA_OK;
   }
   if (status == TERRACE_INVALID)

@@ -75,7 +75,7 @@ int ha_terrace::lock_key(const Bytes &key, Row_lock lock) const
 int ha_terrace::put_of_sequence(const Bytes &key, const Bytes &value) const
 {
   Failure failure;
-  const uint durability = session_is_relaxed(ha_thd()) ? TERRACE_RELAXED : TERRACE_DURABLE;
+  const uint durability = session_durability(ha_thd());
   return terrace_table_put(open_table->table, key.data(), key.size(), value.data(), value.size(),
                            durability, failure.out()) == TERRACE_OK
            ? 0

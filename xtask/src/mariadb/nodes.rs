@@ -5,11 +5,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::FOLDER;
 use super::server::{Server, Start, until};
+use super::sessions::Session;
 use crate::check::passes;
 use crate::object::{Kind, Running};
 
@@ -65,17 +67,24 @@ const TABLES: &str = "
     INSERT INTO p VALUES (1), (11);
     SELECT NEXTVAL(s);";
 
+/// How many clients commit while a machine is lost.
+const CLIENTS: usize = 4;
+
 const ROLE: &str = "SELECT ROLE FROM information_schema.TERRACE_NODES";
 
 /// Runs all parts; `terrace` is the command.
 pub(super) fn run(root: &Path, plugin: &Path, terrace: &Path) -> Result<()> {
     taken_over(root, plugin, terrace)?;
+    for log in [&[][..], &["--log-bin=log", "--sync-binlog=1"]] {
+        is_lost(root, plugin, terrace, log)?;
+    }
     if let Err(missing) = Kind::Moto.program(root) {
         println!("nodes: there is no S3 server here: {missing:#}");
         return Ok(());
     }
     on_s3(root, plugin)?;
-    println!("servers of a shared store: written, fenced and started again");
+    waits(root, plugin)?;
+    println!("servers of a shared store: written, lost, fenced and started again");
     Ok(())
 }
 
@@ -96,22 +105,150 @@ fn all_is_shipped(server: &Server) -> Result<()> {
     until("all is shipped", || Ok(server.sql(lag, "test")?.trim() == "0"))
 }
 
-/// Another machine takes the store over while a server writes.
-fn taken_over(root: &Path, plugin: &Path, terrace: &Path) -> Result<()> {
+/// A new store in a directory.
+fn store(root: &Path) -> Result<PathBuf> {
     let home = folder_of(root, "store");
     if home.exists() {
         fs::remove_dir_all(&home).context("removing a store")?;
     }
     fs::create_dir_all(&home).context("making a store")?;
+    Ok(home)
+}
+
+/// Takes a store over, into a directory.
+fn promote(terrace: &Path, url: &str, to: &Path) -> Result<()> {
+    let mut promote = Command::new(terrace);
+    passes(promote.args(["--object-store", url, "promote"]).arg(to).arg("--confirm"))
+}
+
+/// A machine is lost in the midst of commits: the server is killed, and its directory removed. The
+/// next one has each that was acknowledged.
+fn is_lost(root: &Path, plugin: &Path, terrace: &Path, log: &[&str]) -> Result<()> {
+    let home = store(root)?;
+    let next = folder_of(root, "next");
+    if next.exists() {
+        fs::remove_dir_all(&next).context("removing a server")?;
+    }
+    let url = format!("file://{}/bucket", home.display());
+    let share = format!("--terrace-share={url}");
+    let start = Start::fresh("lost").with(log).with(&[&share, "--terrace-durability=remote"]);
+    let server = Server::start(root, plugin, &start)?;
+    let create = "CREATE TABLE t (client INT, n INT, PRIMARY KEY (client, n)) ENGINE=Terrace";
+    server.sql(create, "test")?;
+    let folder = server.data().join("test");
+    let kept = home.join("t.frm");
+    fs::copy(folder.join("t.frm"), &kept).context("copying a definition")?;
+    let mut clients = Vec::new();
+    for client in 0..CLIENTS {
+        let mut session = Session::open(&server, "test")?;
+        clients.push(thread::spawn(move || {
+            let mut last = 0;
+            for n in 1.. {
+                let insert = format!("INSERT INTO t VALUES ({client}, {n})");
+                // The server goes away in the midst of it.
+                let said = session.send(&insert).and_then(|()| session.answer());
+                if !said.is_ok_and(|said| said.is_empty()) {
+                    break;
+                }
+                last = n;
+            }
+            last
+        }));
+    }
+    until("many rows are there", || {
+        Ok(server.sql("SELECT COUNT(*) > 100 FROM t", "test")?.trim() == "1")
+    })?;
+    let data = server.data();
+    server.kill()?;
+    fs::remove_dir_all(&data).context("removing what a machine had")?;
+    let taken = home.join("taken");
+    promote(terrace, &url, &taken)?;
+    let at = format!("--terrace-data-dir={}", taken.join("00000001").display());
+    if !log.is_empty() {
+        // Nobody was answered for what was prepared for the lost log. The server ends behind that.
+        let heuristic = [&*share, &at, "--tc-heuristic-recover=rollback"];
+        drop(Server::start(root, plugin, &Start::fresh("next").with(&heuristic)));
+    }
+    let next = Server::start(root, plugin, &Start::kept("next").with(&[&share, &at]))?;
+    fs::copy(&kept, next.data().join("test/t.frm")).context("copying a definition")?;
+    let mut acknowledged = 0;
+    for (client, thread) in clients.into_iter().enumerate() {
+        let last = thread.join().ok().context("a thread panicked")?;
+        let count = format!("SELECT COUNT(*) FROM t WHERE client = {client} AND n <= {last}");
+        let found = next.sql(&count, "test")?;
+        ensure!(
+            found.trim() == last.to_string(),
+            "{found} of {last} commits of {client} are there"
+        );
+        acknowledged += last;
+    }
+    println!("a machine is lost: {acknowledged} commits were acknowledged, and are there");
+    next.stop()
+}
+
+/// A commit waits for a store that is away, without locks, and a kill ends that.
+fn waits(root: &Path, plugin: &Path) -> Result<()> {
+    let moto = Running::start(Kind::Moto, &Kind::Moto.program(root)?)?;
+    let surroundings = Running::surroundings(moto.port);
+    let store = surroundings.iter().find(|(name, _)| *name == "TERRACE_S3");
+    let share = store.map(|(_, store)| format!("--terrace-share={store}")).unwrap_or_default();
+    let start = surroundings
+        .into_iter()
+        .fold(Start::fresh("away"), |start, (name, value)| start.environment(name, value));
+    let server = Server::start(root, plugin, &start.with(&[&share]))?;
+    server.sql("CREATE TABLE t (id INT PRIMARY KEY, b INT) ENGINE=Terrace", "test")?;
+    server.sql("SET terrace_durability = remote; INSERT INTO t VALUES (1, 0)", "test")?;
+    let cases = ["INSERT INTO t VALUES (2, 0)", "XA COMMIT 'x'"];
+    server.sql("XA START 'x'; INSERT INTO t VALUES (3, 0); XA END 'x'; XA PREPARE 'x'", "test")?;
+    moto.stop(true)?;
+    for (case, id) in cases.into_iter().zip(2..) {
+        let mut session = Session::open(&server, "test")?;
+        session.send("SET terrace_durability = remote")?;
+        session.answer()?;
+        session.send(case)?;
+        let shown = format!("SELECT COUNT(*) FROM t WHERE id = {id}");
+        until("a row is committed here", || Ok(server.sql(&shown, "test")?.trim() == "1"))?;
+        // It has no locks.
+        server.sql(&format!("UPDATE t SET b = 1 WHERE id = {id}"), "test")?;
+        let waiting = format!(
+            "SELECT id FROM information_schema.processlist WHERE info LIKE '{}%'",
+            case.split('\'').next().unwrap_or(case)
+        );
+        let connection = server.sql(&waiting, "test")?;
+        ensure!(!connection.trim().is_empty(), "{case} does not wait for the store");
+        server.sql(&format!("KILL QUERY {}", connection.trim()), "test")?;
+        let said = session.answer()?;
+        ensure!(said.contains("it is committed here"), "{case} says {said}");
+    }
+    moto.stop(false)?;
+    server.sql("SET terrace_durability = remote; INSERT INTO t VALUES (4, 1)", "test")?;
+    let rows = server.sql("SELECT * FROM t", "test")?;
+    ensure!(rows == "1\t0\n2\t1\n3\t1\n4\t1\n", "{rows}");
+    server.stop()?;
+    // Without a shared store there is nothing to wait for.
+    let server = Server::start(root, plugin, &Start::kept("away"))?;
+    for change in ["SET terrace_durability = remote", "SET GLOBAL terrace_durability = 2"] {
+        match server.sql(change, "test") {
+            Ok(said) => bail!("{change} says {said}"),
+            Err(error) => ensure!(error.to_string().contains("needs terrace_share"), "{error}"),
+        }
+    }
+    server.sql("SET terrace_durability = relaxed; INSERT INTO t VALUES (5, 1)", "test")?;
+    server.stop()?;
+    let start = Start::kept("away").with(&["--terrace-durability=remote"]);
+    refused(Server::start(root, plugin, &start)?, "needs terrace_share")
+}
+
+/// Another machine takes the store over while a server writes.
+fn taken_over(root: &Path, plugin: &Path, terrace: &Path) -> Result<()> {
+    let home = store(root)?;
     let (url, to) = (format!("file://{}/bucket", home.display()), home.join("taken"));
     let share = format!("--terrace-share={url}");
     let server =
         Server::start(root, plugin, &Start::fresh("old").with(&[&share, "--log-bin=log"]))?;
     server.sql(TABLES, "test")?;
     all_is_shipped(&server)?;
-    let mut promote = Command::new(terrace);
-    promote.args(["--object-store", &url, "promote"]).arg(&to).arg("--confirm");
-    passes(&mut promote)?;
+    promote(terrace, &url, &to)?;
     // It learns of that when it ships.
     drop(server.sql("INSERT INTO t VALUES (3, 30, 'three')", "test"));
     until("the server knows that it is fenced", || {

@@ -184,6 +184,13 @@ impl Running {
         Ok(())
     }
 
+    /// Has it answer nothing, or go on.
+    pub(crate) fn stop(&self, is_stopped: bool) -> Result<()> {
+        let child = self.child.lock().ok().context("a thread that starts servers panicked")?;
+        let signal = if is_stopped { "-STOP" } else { "-CONT" };
+        passes(Command::new("kill").args([signal, &child.id().to_string()]))
+    }
+
     /// Kills it, and starts it again over what it has left.
     pub(super) fn kill_and_start(&self) -> Result<()> {
         self.kill()?;
