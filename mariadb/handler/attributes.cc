@@ -1,6 +1,8 @@
 #include "attributes.h"
 #include "engine.h"
 
+#include <random>
+
 static const char NONE[] = "none";
 static const char OF_DATABASE[] = "database";
 
@@ -51,6 +53,17 @@ bool same_attributes(const ha_table_option_struct *one, const ha_table_option_st
          compression_of(one) == compression_of(two);
 }
 
+int set_tag(terrace_table_options *options, Failure *failure)
+{
+  if (option_of(options, "tag") != "0")
+    return 0;
+  // By chance, so that no two are the same. Numbers of tables, which earlier versions took, are less.
+  std::random_device chance;
+  const ulonglong tag = 1ULL << 63 | ulonglong(chance()) << 32 | chance();
+  return terrace_table_options_set(options, "tag", std::to_string(tag).c_str(), failure->out()) !=
+         TERRACE_OK;
+}
+
 int set_attributes(const ha_table_option_struct *attributes, terrace_table_options *options)
 {
   const struct
@@ -72,5 +85,6 @@ int set_attributes(const ha_table_option_struct *attributes, terrace_table_optio
       return HA_WRONG_CREATE_OPTION;
     }
   }
-  return 0;
+  Failure failure;
+  return has_ttl(attributes) && set_tag(options, &failure) ? failure.handler_error(current_thd) : 0;
 }

@@ -28,16 +28,21 @@ static int fail_of(const Failure &failure, THD *thd)
            : failure.handler_error(thd);
 }
 
-/* Finds the number of the table, and opens the table that keeps what it has. Holds `storing`. */
-int Open_table::find_number(Failure *failure)
+/* The tag of a table; 0 for none. */
+static ulonglong tag_of(const terrace_table_options *options)
+{
+  return strtoull(option_of(options, "tag").c_str(), nullptr, 10);
+}
+
+/* The library's number of the table, which earlier versions went by; 0 where it is not found. */
+ulonglong Open_table::former_number(Failure *failure) const
 {
   terrace_string *now = terrace_table_name(table, failure->out());
   if (!now)
-    return 1;
+    return 0;
   const Bytes wanted = terrace_string_text(now);
   terrace_string_free(now);
   bool is_wanted = false;
-  ulonglong found = 0;
   for (const Number &one : all_numbers())
   {
     const char *of_table = behind(one, "tables/");
@@ -45,18 +50,70 @@ int Open_table::find_number(Failure *failure)
     if (part && Bytes(part) == "/name")
       is_wanted = one.value == wanted;
     else if (part && is_wanted && Bytes(part) == "/id")
-      found = strtoull(one.value.c_str(), nullptr, 10);
+      return strtoull(one.value.c_str(), nullptr, 10);
   }
+  return 0;
+}
+
+/*
+  Takes what the options say the table is known by, and opens the table that keeps what it has. Holds
+  `storing`.
+*/
+int Open_table::find_number(const terrace_table_options *options, Failure *failure)
+{
+  const ulonglong tag = tag_of(options), found = tag ? tag : former_number(failure);
   if (!found)
     return 1;
   if (!keeper)
     keeper = terrace_database_table(terrace_db, KEEPER, failure->out());
-  if (keeper)
+  if (!keeper)
+    return 1;
+  has_keeper = true;
+  number = found;
+  return 0;
+}
+
+int Open_table::find_number(Failure *failure)
+{
+  terrace_table_options *options = terrace_table_get_options(table, failure->out());
+  const int error = !options || find_number(options, failure);
+  terrace_table_options_free(options);
+  return error;
+}
+
+/*
+  As it is opened: moves what an earlier version has kept under the number of the table to its tag.
+  Another node of a shared store has other numbers.
+*/
+int Open_table::take_tag(terrace_table_options *options, Failure *failure)
+{
+  if (tag_of(options) || only_reads())
+    return 0;
+  terrace_string *now = terrace_table_name(table, failure->out());
+  std::map<Bytes, Bytes> kept;
+  int error = !now || set_tag(options, failure);
+  for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})
   {
-    has_keeper = true;
-    number = found;
+    Bytes value;
+    const terrace_status status = error ? TERRACE_OK : get_own(key, &value, failure);
+    if (!error && status == TERRACE_OK)
+      kept[key] = value;
+    error |= status != TERRACE_OK && status != TERRACE_NOT_FOUND;
   }
-  return keeper == nullptr;
+  const ulonglong former = number;
+  number = tag_of(options);
+  for (auto &one : kept)
+    error = error || put_own(nullptr, one.first, one.second, TERRACE_RELAXED);
+  // Behind what was put, in the order of commits.
+  error = error || terrace_database_set_table_options(terrace_db, terrace_string_text(now), options,
+                                                      failure->out()) != TERRACE_OK;
+  terrace_string_free(now);
+  const ulonglong tag = number;
+  number = former;
+  if (!error)
+    drop_own();
+  number = error ? former : tag;
+  return error;
 }
 
 /* The key of a mark: no table has number 0. */
@@ -161,10 +218,10 @@ terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *fail
 }
 
 /* Copies what the table keeps to where it lies once rows expire, durably. Holds `storing`. */
-int Open_table::move_own(THD *thd)
+int Open_table::move_own(THD *thd, const terrace_table_options *wanted)
 {
   Failure failure;
-  if (find_number(&failure))
+  if (find_number(wanted, &failure))
     return fail_of(failure, thd);
   for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})
   {
@@ -235,7 +292,7 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
     if (is_durable && my_sync_dir_by_file(("./" + name).c_str(), MYF(MY_WME)))
       error = my_errno;
     if (!error && will_expire != has_ttl_now)
-      error = will_expire ? move_own(thd) : set_mark(thd, true);
+      error = will_expire ? move_own(thd, wanted) : set_mark(thd, true);
     if (!error && terrace_database_set_table_options(terrace_db, terrace_string_text(of_table),
                                                      wanted, failure.out()) != TERRACE_OK)
       error = failure.handler_error(thd);
@@ -265,7 +322,7 @@ int Open_table::reconcile(THD *thd, const ha_table_option_struct *attributes)
 void Open_table::drop_own()
 {
   std::lock_guard<std::mutex> guard(storing);
-  // After a failure some bytes stay, under a number that no other table gets.
+  // After a failure some bytes stay, under a tag that no other table gets.
   Failure failure;
   Bytes placed;
   if (is_marked)
@@ -275,15 +332,4 @@ void Open_table::drop_own()
   for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})
     if (terrace_table *from = place_of(true, key, &placed, &failure))
       terrace_table_delete(from, placed.data(), placed.size(), TERRACE_DURABLE, failure.out());
-}
-
-int Open_table::renumber(THD *thd)
-{
-  Failure failure;
-  if (!has_ttl_now)
-    return 0;
-  drop_own();
-  std::lock_guard<std::mutex> guard(storing);
-  number = 0;
-  return find_number(&failure) ? fail_of(failure, thd) : 0;
 }

@@ -237,12 +237,11 @@ int Open_table::begin_anew(THD *thd)
     row_ids.stored = 1;
     numbers.next = numbers.stored = 1;
   }
-  int error = renumber(thd);
-  if (!error && before)
-    error = set_layout(thd, *before);
+  int error = before ? set_layout(thd, *before) : 0;
   if (!error)
-    return set_auto_increment(thd, 1);
-  is_unwritten = true;
+    error = set_auto_increment(thd, 1);
+  if (error)
+    is_unwritten = true;
   return error;
 }
 
@@ -311,9 +310,11 @@ int Open_table::load(Failure *failure)
   if (!options)
     return 1;
   has_ttl_now = option_of(options, "ttl") != "none";
+  const int is_unknown = has_ttl_now
+                           ? find_number(options, failure) || take_tag(options, failure)
+                           : find_mark(failure);
   terrace_table_options_free(options);
-  if ((has_ttl_now ? find_number(failure) : find_mark(failure)) || load_layout(failure) ||
-      load_values(failure))
+  if (is_unknown || load_layout(failure) || load_values(failure))
     return 1;
   Bytes value;
   const terrace_status status = get_own(COUNTERS, &value, failure);

@@ -7,7 +7,8 @@
   twice.
 
   In a table whose rows expire they would expire too, and so would its layout. Then a table of the
-  library's own keeps them, under the number of the table, which renaming leaves as it is. Which one
+  library's own keeps them, under a tag of the table, which renaming and TRUNCATE leave as it is, and
+  which is the same on each machine that has a shared database. Which one
   has them is said by the time to live: they are copied before it is set, and written once it is taken
   away. Until that has succeeded the table has a mark there, and an opening reads them there.
 
@@ -66,8 +67,6 @@ public:
   bool expires() const { return has_ttl_now; }
   /* The table was dropped: what is kept of it elsewhere goes too. */
   void drop_own();
-  /* The table was truncated, and has another number. */
-  int renumber(THD *thd);
   /* After the table was emptied. */
   int begin_anew(THD *thd);
 
@@ -134,10 +133,13 @@ private:
   terrace_table *place_of(bool of_expiring, const Bytes &key, Bytes *placed, Failure *failure);
   int put_own(THD *thd, const Bytes &key, const Bytes &value, uint durability);
   terrace_status get_own(const Bytes &key, Bytes *value, Failure *failure);
-  int move_own(THD *thd);
+  int move_own(THD *thd, const terrace_table_options *wanted);
   int write_own(THD *thd);
   Bytes record_of_values();
+  ulonglong former_number(Failure *failure) const;
   int find_number(Failure *failure);
+  int find_number(const terrace_table_options *options, Failure *failure);
+  int take_tag(terrace_table_options *options, Failure *failure);
   int set_mark(THD *thd, bool is_set);
   int find_mark(Failure *failure);
   int reserve(THD *thd, Counter *counter);
@@ -150,7 +152,7 @@ private:
   uint users = 0;
   bool is_loading = true;
   std::atomic<ulonglong> made{0};
-  /* Where rows expire: the number of the table, and the table that keeps its counters. */
+  /* Where rows expire, and the table that keeps its counters. */
   std::atomic<bool> has_ttl_now{false};
   std::atomic<bool> is_reconciled{false};
   /*
@@ -161,7 +163,7 @@ private:
   /* What is kept lies elsewhere still, though rows do not expire any more. No row is written before
      it lies here. */
   bool is_marked = false;
-  /* 0 while it is not known. */
+  /* The tag of the table, or the library's number of it where it has none. 0 while it is not known. */
   ulonglong number = 0;
   terrace_table *keeper = nullptr;
   /* Held while what is kept is stored, and what is above changes. */

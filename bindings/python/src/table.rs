@@ -126,6 +126,7 @@ impl Table {
         let both = both.map(|(level1, deeper)| format!("{},{}", level1.name(), deeper.name()));
         all.set_item("compression", both.unwrap_or_else(|| "database".into()))?;
         all.set_item("level0", options.level0_container().name())?;
+        all.set_item("tag", options.tag_number())?;
         Ok(all)
     }
 

@@ -172,6 +172,7 @@ def test_tables_by_name(db: terrace.Database) -> None:
         "merge_operator": None,
         "compression": "database",
         "level0": "matrix",
+        "tag": 0,
     }
     handle = db["a"]
     db.rename_table("a", "c")

@@ -7,11 +7,11 @@
   connection has come when the file is gone. An entry of an index goes to a wrong place for the file
   `misplace`. The counters of a table are refused for the file `refuse`, the record of its layout for
   `refuse-layout`, foreign keys for `refuse-keys`, the note of a rename for `refuse-note`, the drop of
-  a table for `refuse-drop`, and the statistics for `statistics`. As long as there is `no-statistics`, statistics are refused, and for
-  `no-options` the options of partitions `p1`. As long as there is `format`, the record of a layout has
-  another format, and for `unsynced` no directory can be synced. The file `full` has two numbers: behind
-  how many steps of renames the disk is full, and for how many. A step writes a note, a mark or foreign
-  keys, or renames a table.
+  a table for `refuse-drop`, and what a table whose rows expire keeps for `refuse-kept`. As long as there
+  is `no-kept`, that is refused, and for `no-options` the options of partitions `p1`. As long as there is
+  `format`, the record of a layout has another format, and for `unsynced` no directory can be synced. The
+  file `full` has two numbers: behind how many steps of renames the disk is full, and for how many. A step
+  writes a note, a mark or foreign keys, or renames a table.
   A plugin for tests is linked with this.
 */
 #include "moments.h"
@@ -81,16 +81,14 @@ terrace_status __real_terrace_database_write(const terrace_database *, terrace_b
 terrace_status __real_terrace_transaction_put(const terrace_transaction *, const terrace_table *,
                                               const void *, size_t, const void *, size_t,
                                               terrace_error **);
-terrace_string *__real_terrace_database_get_statistics_json(const terrace_database *,
-                                                            terrace_error **);
 terrace_status __real_terrace_database_set_table_options(const terrace_database *, const char *,
                                                          const terrace_table_options *,
                                                          terrace_error **);
 int __real_my_sync_dir_by_file(const char *, unsigned long);
 
 /*
-  A table keeps its counters under a key of one zero, and its layout under 0, 1 (open_table.h). A
-  rename is noted under 8 bytes (renames.cc).
+  A table keeps its counters under a key of one zero, and its layout under 0, 1 (open_table.h). Where
+  its rows expire, 8 bytes come before these. A rename is noted under 8 bytes (renames.cc).
 */
 terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *key, size_t key_len,
                                         const void *value, size_t value_len, uint32_t durability,
@@ -109,6 +107,9 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
     if (is_asked("refuse-note"))
       return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
   }
+  const bool is_kept_elsewhere = key_len == 9 || key_len == 10;
+  if (is_kept_elsewhere && (is_there("no-kept") || is_asked("refuse-kept")))
+    return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
   const std::string place(static_cast<const char *>(key), key_len);
   if ((key_len == 8 || place == std::string("\0\4", 2)) && is_full())
   {
@@ -151,14 +152,6 @@ terrace_status __wrap_terrace_transaction_put(const terrace_transaction *transac
     place.back() = char(place.back() ^ 1);
   return __real_terrace_transaction_put(transaction, table, place.data(), place.size(), value,
                                         value_len, error);
-}
-
-/* The library refuses a database that is NULL. */
-terrace_string *__wrap_terrace_database_get_statistics_json(const terrace_database *database,
-                                                            terrace_error **error)
-{
-  const bool is_refused = is_there("no-statistics") || is_asked("statistics");
-  return __real_terrace_database_get_statistics_json(is_refused ? nullptr : database, error);
 }
 
 terrace_status __wrap_terrace_database_set_table_options(const terrace_database *database,

@@ -60,7 +60,6 @@ const FAILING_CALLS: &[&str] = &[
     "-Wl,--wrap=terrace_database_write",
     "-Wl,--wrap=terrace_table_put",
     "-Wl,--wrap=terrace_transaction_put",
-    "-Wl,--wrap=terrace_database_get_statistics_json",
     "-Wl,--wrap=terrace_database_set_table_options",
     "-Wl,--wrap=my_sync_dir_by_file",
 ];

@@ -72,6 +72,7 @@ class _TableOptions(TypedDict, total=False):
     cold: Literal["ssd", "object"]
     compression: str
     level0: Literal["global-index", "matrix", "triangle"]
+    tag: int
     merge_operator: str | None
 
 class _TransactionOptions(TypedDict, total=False):
@@ -159,6 +160,7 @@ class _TableSettings(TypedDict):
     cold: Literal["ssd", "object"]
     compression: str
     level0: Literal["global-index", "matrix", "triangle"]
+    tag: int
     merge_operator: str | None
 
 class _NodeStatus(TypedDict):

@@ -305,6 +305,7 @@ impl TableOptions {
                 format!("{},{}", level1.name(), deeper.name())
             }),
             "level0" => self.level0.name().into(),
+            "tag" => self.tag.to_string(),
             _ => return None,
         })
     }

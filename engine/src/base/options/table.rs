@@ -31,6 +31,7 @@ const TAG_COLD: u8 = 2;
 const TAG_MERGE_OPERATOR: u8 = 3;
 const TAG_COMPRESSION: u8 = 4;
 const TAG_TYPES: u8 = 5;
+const TAG_TAG: u8 = 6;
 
 declare! {
     /// What a table is created with, and keeps: see
@@ -152,6 +153,12 @@ declare! {
     level0(container: Level0Container): Level0Container = Level0Container::GlobalIndex
         => container, takes LEVEL0, get level0_container;
 
+    /// A number of the caller's own, which means nothing to the library; 0 by default.
+    ///
+    /// A table keeps it when it is renamed or truncated, and on each node of a shared database:
+    /// what lies elsewhere and belongs to the table can be found by it.
+    tag(tag: u64): u64 = 0 => tag, takes count(), get tag_number;
+
     @fields
     merge_operator: Option<OperatorName> = None, takes OPERATOR;
     types: Option<TypeNames> = None;
@@ -242,7 +249,7 @@ impl TableOptions {
         both.filter(|(own, default)| own != default).map(|(own, _)| own).collect()
     }
 
-    fn texts(&self) -> [(&'static str, String); 8] {
+    fn texts(&self) -> [(&'static str, String); 9] {
         let TableOptions {
             block_size,
             filter_bits,
@@ -253,6 +260,7 @@ impl TableOptions {
             merge_operator: _,
             types: _,
             compression,
+            tag,
         } = *self;
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_string());
         let name = |it: Compression| Compression::NAMES[it as usize].0;
@@ -266,6 +274,7 @@ impl TableOptions {
             ("cold", cold.as_str().to_string()),
             ("merge_operator", or_none(self.merge_operator_name().map(str::to_string))),
             ("compression", compression.map_or_else(|| "database".to_string(), both)),
+            ("tag", tag.to_string()),
         ]
     }
 
@@ -285,6 +294,7 @@ impl TableOptions {
             merge_operator,
             types: _,
             compression: _,
+            tag: _,
         } = self;
         if let Some(name) = merge_operator {
             name.check()?;
@@ -346,6 +356,10 @@ impl TableOptions {
             out.extend_from_slice(&[TAG_TYPES, types.len() as u8]);
             out.extend_from_slice(&types);
         }
+        if self.tag != 0 {
+            out.extend_from_slice(&[TAG_TAG, 8]);
+            out.extend_from_slice(&self.tag.to_le_bytes());
+        }
         out
     }
 
@@ -366,6 +380,10 @@ impl TableOptions {
             }
             (TAG_MERGE_OPERATOR, name) => self.merge_operator = Some(OperatorName::decode(name)?),
             (TAG_TYPES, names) => self.types = Some(TypeNames::decode(names)?),
+            (TAG_TAG, bytes) => {
+                self.tag = u64::from_le_bytes(bytes.try_into().ok()?);
+                (self.tag != 0).then_some(())?;
+            }
             _ => return None,
         }
         Some(())
@@ -456,6 +474,8 @@ mod tests {
             usual.compression(Compression::None, Compression::Zstd),
             matrix.merge_operator("a").compression(Compression::Lz4, Compression::Lz4),
             TableOptions { types: TypeNames::decode(b"\x03u64String"), ..usual.ttl(hour) },
+            usual.tag(u64::MAX),
+            matrix.ttl(hour).tag(1),
         ] {
             let mut bytes = Vec::new();
             options.encode(&mut bytes);
@@ -466,6 +486,11 @@ mod tests {
         for wrong in [&b""[..], b"\x00a", b"\x01a", b"\x02a", b"\x01a\xff"] {
             assert_eq!(TypeNames::decode(wrong), None, "{wrong:?}");
         }
+        let mut untagged = Vec::new();
+        usual.tag(1 << 8).encode(&mut untagged);
+        let at = untagged.len() - 7;
+        untagged[at] = 0;
+        assert_eq!(TableOptions::decode(&untagged), None, "no tag is said by leaving it out");
         let (mut apart, mut zero) = (Vec::new(), Vec::new());
         usual.large_values(1 << 20).encode(&mut apart);
         assert_eq!(TableOptions::decode(&apart), Some(usual.large_values(1 << 20)));

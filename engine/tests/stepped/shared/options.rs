@@ -48,6 +48,27 @@ fn a_time_to_live_that_was_removed_before_the_table_was_shipped() {
     assert_eq!(there.get("k").unwrap().as_deref(), Some(&b"kept for ever"[..]));
 }
 
+/// The numbers of tables are a node's own. A table that was truncated, and one that was made behind
+/// a checkpoint, got others with each takeover: what belongs to a table is found by its tag.
+#[test]
+fn a_takeover_keeps_the_tags_of_tables() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    db.create_table("a", TableOptions::new().tag(7)).unwrap();
+    settle(|| db.step());
+    db.create_table("b", TableOptions::new().tag(8)).unwrap();
+    db.rename_table("b", "c").unwrap();
+    db.truncate_table("c").unwrap();
+    db.truncate_table("a").unwrap();
+    db.set_ttl("a", Some(HOUR)).unwrap();
+    db.existing_table("c").unwrap().durability(Durability::Remote).put("last", "row").unwrap();
+    let taken = taken_over(&server);
+    for (name, tag) in [("a", 7), ("c", 8)] {
+        assert_eq!(taken.existing_table(name).unwrap().options().tag_number(), tag, "{name}");
+    }
+}
+
 /// Options that are set before a truncation were lost: the list of options named the new table, and
 /// a reader had the old one.
 #[test]
@@ -87,6 +108,7 @@ fn random_step(db: &Database, chance: &mut Chance, round: u64) -> Result<()> {
         TableOptions::new().large_values(1 << 10),
         TableOptions::new().filter_bits(4).block_size(4096).ttl(2 * HOUR),
         TableOptions::new().merge_operator(APPEND),
+        TableOptions::new().ttl(HOUR).tag(chance.below(3) + 1),
     ];
     let options = *chance.pick(&options);
     let Ok(table) = db.existing_table(name) else {
