@@ -32,7 +32,7 @@ struct FoundPrepare<'a> {
 
 /// What the journal may not know of.
 pub(super) enum News {
-    Event(TableEvent),
+    Event(Box<TableEvent>),
     /// A run that was committed.
     Run(u64),
 }
@@ -82,7 +82,7 @@ impl<'a> OwnRecords<'a> {
             Kind::TableEvent if TableEvent::is_news_to(set, record.seq) => {
                 let event = TableEvent::decode(record.key, record.value)
                     .ok_or_else(|| unknown(&format!("table event {}", record.seq)))?;
-                self.news.push((record.seq, News::Event(event)));
+                self.news.push((record.seq, News::Event(Box::new(event))));
             }
             Kind::SpilledRun => {
                 let run = Reader::new(record.key).u64();
