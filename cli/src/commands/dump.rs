@@ -95,12 +95,15 @@ fn counts(DumpReport { tables, rows, .. }: DumpReport) -> String {
 
 /// What the shared store lacks, for people.
 fn told(report: UnshippedReport) -> String {
-    let UnshippedReport { shipped, last, commits, partial, .. } = report;
-    let commits = counted(commits, "commit", "commits");
-    let behind = format!("{commits} of {shipped} to {last} never left this directory");
-    match partial {
-        0 => behind,
-        _ => format!("{behind}; of {partial} more the last rows are left alone"),
+    let UnshippedReport { shipped, last, commits, has_let_go, .. } = report;
+    let from = shipped + 1;
+    let behind = match counted(commits, "commit", "commits") {
+        _ if commits == 0 => format!("the store has all commits, up to {shipped}"),
+        commits => format!("{commits} never left: {from} to {last}"),
+    };
+    match has_let_go {
+        true => format!("{behind}; others may be missing, since the region was full: dump the rows"),
+        false => behind,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `dump --unshipped`: what a directory has committed and the shared store lacks, as JSON lines.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -49,6 +50,11 @@ enum UnshippedLine<'a> {
     Table {
         commit: u64,
         make_table: &'a str,
+        options: BTreeMap<&'static str, String>,
+    },
+    Renamed {
+        commit: u64,
+        rename_to: &'a str,
     },
     Truncate {
         commit: u64,
@@ -83,7 +89,11 @@ impl<'a> UnshippedLine<'a> {
                 UnshippedLine::Merge { commit, table, merge: text(key), operands }
             }
             UnshippedChange::Blob(blob) => UnshippedLine::Blob { commit, blob: text(blob) },
-            UnshippedChange::Table(name) => UnshippedLine::Table { commit, make_table: name },
+            UnshippedChange::Table(name, options) => {
+                let options = options.named().into_iter().collect();
+                UnshippedLine::Table { commit, make_table: name, options }
+            }
+            UnshippedChange::Renamed(name) => UnshippedLine::Renamed { commit, rename_to: name },
             UnshippedChange::Truncate(name) => UnshippedLine::Truncate { commit, truncate: name },
             _ => return None,
         })

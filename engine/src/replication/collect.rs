@@ -85,6 +85,8 @@ pub(super) struct Kept {
     knows_oldest: bool,
     /// Claims before this writer's that were found.
     claims: BTreeSet<u64>,
+    /// The last of these that counts. One between it and this writer's is void: it came into a hole.
+    claim_before: u64,
     /// Whether the store has to be looked through.
     is_due: bool,
     /// Pieces of this claim from here on may be on their way into a checkpoint.
@@ -120,12 +122,18 @@ impl Kept {
             began: (time::now(), now),
             knows_oldest: false,
             claims: BTreeSet::new(),
+            claim_before: u64::MAX,
             is_due,
             pending: 0,
             starting: BTreeMap::new(),
             made: 0,
             early,
         }
+    }
+
+    /// The last claim before this writer's that counts.
+    pub(super) fn behind(self, claim_before: u64) -> Kept {
+        Kept { claim_before, ..self }
     }
 
     /// There is one more checkpoint.
@@ -335,7 +343,9 @@ impl Kept {
             }
             if number < self.claim {
                 match log.header(number)? {
-                    Some(header) if header.kind == EntryKind::Claim => {
+                    Some(header)
+                        if header.kind == EntryKind::Claim && number <= self.claim_before =>
+                    {
                         self.claims.insert(number);
                         continue;
                     }

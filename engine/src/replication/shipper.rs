@@ -154,7 +154,7 @@ impl Shipper {
         let keeping = (early, engine.options.share_retention);
         let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::objects));
         let now = engine.shared.clock.now() / MICROS_A_SECOND;
-        let kept = Kept::new(claim, before, keeping, now);
+        let kept = Kept::new(claim, before, keeping, now).behind(end.claim);
         let state = State {
             writer,
             places: StreamPlaces::default(),

@@ -1,25 +1,26 @@
 //! What the directory of a writer that was taken over has, and the shared store lacks.
 //!
 //! Every claim stays in the log. The first one of somebody else behind the directory's own last one
-//! says up to which commit the log has the directory's. Later commits lie in zones of the region,
-//! which hold them whole until they are shipped. Of a commit whose zones are gone, rows are left in
-//! levels: its last versions.
+//! says up to which commit the log has the directory's. Later commits lie whole in zones, which are
+//! held until the log has them, unless they were let go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 
 use super::log::{EntryKind, Identity, SharedLog};
 use super::open_log;
 use crate::backup::of_stream;
 use crate::base::error::{Error, Result};
+use crate::base::options::TableOptions;
 use crate::base::record::{
     ChainBase, Cursor, Kind, LSN_MAX, Lsn, OperandList, SYSTEM_TABLE, TableId, decode_end,
 };
-use crate::commit::{Content, payloads_of};
+use crate::commit::{Content, StreamPlaces};
 use crate::engine::table_events::TableEvent;
 use crate::engine::{Database, Engine};
-use crate::memtable::{Record, record_at, records_in};
-use crate::mvcc::pin;
+use crate::memtable::Record;
+use crate::mvcc::{KeyInterval, pin};
 use crate::sstable::ReadAhead;
 use crate::table::TableCore;
 
@@ -37,8 +38,10 @@ pub enum UnshippedChange<'a> {
     Merge(&'a str, &'a [u8], Vec<&'a [u8]>),
     /// The commit's blob.
     Blob(&'a [u8]),
-    /// A table of this name was created, or has the name from here on.
-    Table(&'a str),
+    /// A table of this name was created, with these options.
+    Table(&'a str, TableOptions),
+    /// A table has this name from here on. Changes before are told with it too.
+    Renamed(&'a str),
     /// A table lost all its rows.
     Truncate(&'a str),
 }
@@ -50,33 +53,15 @@ pub enum UnshippedChange<'a> {
 pub struct UnshippedReport {
     /// The last commit that the store has of the directory.
     pub shipped: u64,
-    /// The last commit of the directory.
+    /// The last commit that was told; `shipped` if there was none.
     pub last: u64,
-    /// Commits behind `shipped` that are told whole.
+    /// Commits that were told.
     pub commits: u64,
-    /// Commits of which the last versions of rows are left alone, in levels: the region has let go
-    /// of the rest. Range deletes are not told of these.
-    pub partial: u64,
     /// Changes that were told.
     pub changes: u64,
-}
-
-/// Where a change lies.
-#[derive(Clone, Debug)]
-enum ChangePlace {
-    /// The offset of its record in the region.
-    Region(u64),
-    /// A row of a level, by its key.
-    Levels(TableId, Vec<u8>),
-}
-
-/// The changes behind a commit, by their commits.
-#[derive(Debug, Default)]
-struct Unshipped {
-    changes: Vec<(Lsn, ChangePlace)>,
-    /// Commits of which the region has all.
-    whole: BTreeSet<Lsn>,
-    partial: BTreeSet<Lsn>,
+    /// Whether commits may be missing: the region was full while the store was away, and let some
+    /// go. The rows are in the directory: read it, or dump it.
+    pub has_let_go: bool,
 }
 
 impl Database {
@@ -84,16 +69,20 @@ impl Database {
     /// lacks, commit after commit: for the directory of a writer that was taken over, which is
     /// opened by [`Options::open_read_only`](crate::Options::open_read_only). `each` is given the
     /// number of the commit beside the change. Tables have the names that they have in the end.
-    /// Changes of tables that were dropped or truncated since are left out, as are drops, changes
-    /// of options, and what is prepared and open ([`Database::list_prepared`]).
+    /// These are left out:
     ///
-    /// It costs a reading of the region and of the rows of levels, and memory for 48 bytes a
-    /// change, and for the keys of rows that levels alone have.
+    /// - changes of tables that were dropped or truncated since, drops, and changes of options;
+    /// - what is prepared and open ([`Database::list_prepared`]). What a prepared transaction wrote
+    ///   is told where it was committed. If the store has it as prepared, roll it back there first;
+    /// - of a bulk load, or of a transaction that fits in no zone, rows that a later commit has
+    ///   replaced.
+    ///
+    /// It costs a reading of the zones behind `shipped`, and memory for a table's name each.
     ///
     /// # Errors
     ///
     /// - `Invalid`: the database is open to write, or the store's log has no claim of it;
-    /// - `Unavailable`: the store does not answer;
+    /// - `Unavailable`: the store does not answer, or its writer collects right now;
     /// - otherwise as [`Table::range`](crate::Table::range), and those of `each`.
     ///
     /// # Examples
@@ -129,53 +118,55 @@ impl Database {
             let why = "open the directory read-only to ask what the shared store lacks of it";
             return Err(Error::invalid(why.to_string()));
         }
-        let shipped = shipped_of(engine, url)?;
+        let (shipped, from) = shipped_of(engine, url)?;
+        let kept = engine.ctx.superblock.lock().kept;
+        let has_let_go = kept.is_none_or(|kept| kept > from);
         let mut report =
-            UnshippedReport { shipped, last: engine.recovered, ..UnshippedReport::default() };
-        let mut found = Unshipped::default();
-        found.add_region(engine, shipped)?;
-        found.add_levels(engine, shipped)?;
-        found.changes.sort_by_key(|(lsn, _)| *lsn);
-        (report.commits, report.partial) = (found.whole.len() as u64, found.partial.len() as u64);
-        let names: BTreeMap<TableId, String> =
-            engine.tables().iter().map(|table| (table.id(), table.name())).collect();
-        let mut tell = |lsn: Lsn, record: Record<'_>| {
-            let told = changes_of(&record, &names).into_iter().try_for_each(|change| {
+            UnshippedReport { shipped, last: shipped, has_let_go, ..UnshippedReport::default() };
+        let tables = engine.tables();
+        let names = tables.iter().map(|table| (table.id(), table.name())).collect();
+        let mut places = StreamPlaces::default();
+        let groups = engine.shared.committer.stored_groups(&mut places, from + 1)?;
+        for group in if has_let_go { groups.that_are_whole() } else { groups } {
+            let group = group?;
+            if group.content != Content::Commit || group.lsn > engine.recovered {
+                continue;
+            }
+            (report.commits, report.last) = (report.commits + 1, group.lsn);
+            let mut tell = |change| {
                 report.changes += 1;
-                each(lsn, change)
-            });
-            told.map_err(|error| of_stream("write", error))
-        };
-        for (lsn, place) in &found.changes {
-            match place {
-                ChangePlace::Region(at) => tell(*lsn, record_at(&engine.shared.region, *at))?,
-                ChangePlace::Levels(id, key) => {
-                    let Some(table) = engine.ctx.tables.get(*id) else { continue };
-                    // `each` may write elsewhere: nothing is pinned meanwhile.
-                    if let Some((kind, value)) = read_row(engine, &table, (key, *lsn))? {
-                        tell(*lsn, Record { seq: *lsn, table: *id, kind, key, value: &value })?;
-                    }
-                }
+                each(group.lsn, change).map_err(|error| of_stream("write", error))
+            };
+            for record in group.records() {
+                changes_of(&record, &names).into_iter().try_for_each(&mut tell)?;
+            }
+            if group.has_runs() {
+                let in_zones: BTreeSet<_> =
+                    group.records().map(|record| (record.table, record.key)).collect();
+                rows_of(engine, &tables, group.lsn, |record| {
+                    let is_told = in_zones.contains(&(record.table, record.key));
+                    let changes = (!is_told).then(|| changes_of(&record, &names));
+                    changes.into_iter().flatten().try_for_each(&mut tell)
+                })?;
             }
         }
         Ok(report)
     }
 }
 
-/// The last commit of the directory that the log of a store has.
-fn shipped_of(engine: &Engine, url: &str) -> Result<Lsn> {
+/// The last commit of the directory that the log of a store has, and the last one, by the
+/// directory's numbers, that came from there.
+fn shipped_of(engine: &Engine, url: &str) -> Result<(Lsn, Lsn)> {
     let files = engine.set.store().files();
     let log = open_log(url, &engine.options, files, 0)?.log;
     let own = Identity::new(files, &engine.path).load()?;
     let end = log.end()?;
     let (mut claim, mut shipped) = (end.claim, end.last);
     while claim > 0 {
-        match log.claim(claim)? {
-            Some(found) if own.has(found.nonce) => return Ok(shipped),
-            _ => {}
+        if log.claim(claim)?.is_some_and(|found| own.has(found.nonce)) {
+            return Ok((shipped, shipped.max(own.taken_at)));
         }
-        let header = log.header(claim)?;
-        shipped = header.map_or(shipped, |header| header.last);
+        shipped = log.header(claim)?.map_or(shipped, |header| header.last);
         claim = claim_before(&log, claim)?;
     }
     Err(Error::invalid(format!(
@@ -186,94 +177,71 @@ fn shipped_of(engine: &Engine, url: &str) -> Result<Lsn> {
     )))
 }
 
-/// The claim before a claim; 0 if there is none. A collector leaves claims alone.
+/// The claim before a claim; 0 if there is none. A collector leaves claims alone, and may delete
+/// what a list still shows.
 fn claim_before(log: &SharedLog, claim: u64) -> Result<u64> {
-    let before = log.entries_below(claim)?.into_iter().max();
-    let header = before.map_or(Ok(None), |number| log.header(number))?;
-    Ok(header.map_or(0, |it| if it.kind == EntryKind::Claim { it.number } else { it.claim }))
+    let mut before = log.entries_below(claim)?;
+    before.sort_unstable();
+    for number in before.into_iter().rev() {
+        if let Some(header) = log.header(number)? {
+            let is_claim = header.kind == EntryKind::Claim;
+            return Ok(if is_claim { number } else { header.claim });
+        }
+    }
+    Ok(0)
 }
 
-impl Unshipped {
-    /// Adds what zones have of commits behind `shipped`.
-    fn add_region(&mut self, engine: &Engine, shipped: Lsn) -> Result<()> {
-        let (region, zones) = (&engine.shared.region, &engine.shared.zones);
-        let mut parts: BTreeMap<Lsn, u16> = BTreeMap::new();
-        for zone in zones.in_use() {
-            let at = zones.geometry().zone(zone);
-            for payload in payloads_of(region, zones.geometry(), zone) {
-                let header = payload.header;
-                let is_lacking = header.lsn > shipped && header.lsn <= engine.recovered;
-                if !is_lacking || header.content != Content::Commit {
-                    continue;
-                }
-                *parts.entry(header.lsn).or_default() += 1;
-                let mut has_runs = false;
-                for (at, record) in records_in(region, at + payload.at, payload.len) {
-                    has_runs |= record.kind == Kind::SpilledRun;
-                    self.changes.push((header.lsn, ChangePlace::Region(at)));
-                }
-                if parts.get(&header.lsn) == Some(&header.count) && !has_runs {
-                    self.whole.insert(header.lsn);
-                }
-            }
+/// Tells the rows that a commit has put into runs, where no later commit has replaced them.
+fn rows_of(
+    engine: &Engine,
+    tables: &[Arc<TableCore>],
+    lsn: Lsn,
+    mut tell: impl FnMut(Record<'_>) -> Result<()>,
+) -> Result<()> {
+    for table in tables {
+        let mut key = Vec::new();
+        while let Some(row) = row_from(engine, table, (&key, lsn))? {
+            let SpilledRow { kind, value, .. } = &row;
+            tell(Record { seq: lsn, table: table.id(), kind: *kind, key: &row.key, value })?;
+            // The next key in the order.
+            key = row.key;
+            key.push(0);
         }
-        self.partial = parts.into_keys().filter(|lsn| !self.whole.contains(lsn)).collect();
-        Ok(())
     }
-
-    /// Adds rows of levels and runs, where the region does not have all of their commit.
-    fn add_levels(&mut self, engine: &Engine, shipped: Lsn) -> Result<()> {
-        for table in engine.tables() {
-            let (view, ahead) = (table.view(), ReadAhead::for_job(1));
-            let mut cursor = view.cursor(&engine.shared.cache, &ahead);
-            let _guard = pin();
-            cursor.seek(b"", LSN_MAX)?;
-            while let Some(entry) = cursor.entry() {
-                let is_lacking = entry.seq > shipped && entry.seq <= engine.recovered;
-                if is_lacking && !self.whole.contains(&entry.seq) {
-                    self.partial.insert(entry.seq);
-                    let place = ChangePlace::Levels(table.id(), entry.key.to_vec());
-                    self.changes.push((entry.seq, place));
-                }
-                cursor.next()?;
-            }
-        }
-        // What both have is told once.
-        let region = &engine.shared.region;
-        let partial = &self.partial;
-        let in_region = self.changes.iter().filter(|(lsn, _)| partial.contains(lsn));
-        let in_region: BTreeSet<(Lsn, TableId, &[u8])> = in_region
-            .filter_map(|(lsn, place)| match place {
-                ChangePlace::Region(at) => {
-                    let record = record_at(region, *at);
-                    Some((*lsn, record.table, record.key))
-                }
-                ChangePlace::Levels(..) => None,
-            })
-            .collect();
-        self.changes.retain(|(lsn, place)| match place {
-            ChangePlace::Region(_) => true,
-            ChangePlace::Levels(table, key) => !in_region.contains(&(*lsn, *table, key)),
-        });
-        Ok(())
-    }
+    Ok(())
 }
 
-/// The version of a row of levels that a commit has put there.
-fn read_row(
+/// A row of a commit.
+struct SpilledRow {
+    kind: Kind,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// The first row of a commit from a key on. Nothing is pinned behind it: who is told may write to
+/// another database.
+fn row_from(
     engine: &Engine,
     table: &TableCore,
     (key, lsn): (&[u8], Lsn),
-) -> Result<Option<(Kind, Vec<u8>)>> {
+) -> Result<Option<SpilledRow>> {
     let (view, ahead) = (table.view(), ReadAhead::for_job(1));
     let _guard = pin();
-    let mut cursor = view.cursor(&engine.shared.cache, &ahead);
-    cursor.seek(key, lsn)?;
-    let Some(entry) = cursor.entry() else { return Ok(None) };
-    Ok(Some(match cursor.separated()? {
-        Some(value) => (Kind::Put, value.read()?.to_vec()),
-        None => (entry.kind, entry.value.to_vec()),
-    }))
+    let above = (&KeyInterval::all(), lsn - 1);
+    let mut cursor = view.cursor_above(above.0, above.1, (&engine.shared.cache, &ahead));
+    cursor.seek(key, LSN_MAX)?;
+    while let Some(entry) = cursor.entry() {
+        if entry.seq == lsn && entry.kind != Kind::RangeDelete {
+            let key = entry.key.to_vec();
+            let (kind, value) = match cursor.separated()? {
+                Some(value) => (Kind::Put, value.read()?.to_vec()),
+                None => (entry.kind, entry.value.to_vec()),
+            };
+            return Ok(Some(SpilledRow { kind, key, value }));
+        }
+        cursor.next()?;
+    }
+    Ok(None)
 }
 
 /// The changes that a record is; none if it is of no table that is there.
@@ -309,8 +277,11 @@ fn event_of<'a>(
     names: &'a BTreeMap<TableId, String>,
 ) -> Option<UnshippedChange<'a>> {
     match TableEvent::decode(key, value)? {
-        TableEvent::Create { table, .. } | TableEvent::Rename { table, .. } => {
-            names.get(&table).map(|name| UnshippedChange::Table(name))
+        TableEvent::Create { table, options, .. } => {
+            names.get(&table).map(|name| UnshippedChange::Table(name, options))
+        }
+        TableEvent::Rename { table, .. } => {
+            names.get(&table).map(|name| UnshippedChange::Renamed(name))
         }
         TableEvent::Truncate { new, .. } => {
             names.get(&new).map(|name| UnshippedChange::Truncate(name))

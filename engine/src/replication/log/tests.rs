@@ -506,7 +506,7 @@ fn claims_of_a_directory_survive_and_torn_ones_are_damage() {
     let files = SimFiles::new();
     let identity = Identity::new(&(Arc::clone(&files) as _), std::path::Path::new("/db"));
     assert!(!identity.load().unwrap().has([0; 16]), "no claim has the number 0");
-    identity.store_claimed([3; 16]).unwrap();
+    identity.store_claimed([3; 16], 0).unwrap();
     assert!(identity.load().unwrap().has([3; 16]));
     files.corrupt(std::path::Path::new("/db/shared"), 20, 1);
     assert_eq!(identity.load().unwrap_err().kind(), ErrorKind::Corrupt);

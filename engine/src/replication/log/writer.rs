@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::entry::{Entry, EntryBody, EntryCompressor, EntryKind, LogClaim, NewBody, NewHead};
 use super::shared_log::{Appended, LogEnd, SharedLog};
 use crate::base::error::{Error, ErrorKind, Mismatch, Result};
-use crate::base::record::{Lsn, Reader, checksum, put_u32};
+use crate::base::record::{Lsn, Reader, checksum, put_u32, put_u64};
 use crate::engine::open::CLAIMS_FILE;
 use crate::os::{Directory, Files, NewFile, OpenHow};
 use crate::storage::owner;
@@ -62,9 +62,9 @@ impl LogWriter {
             let claimed = check_own(log, &known, end)?.unwrap_or(known.claimed);
             fits(end)?;
             // Synced first, so that a claim of which no answer comes is known.
-            identity.store(&Nonces { claimed, intended: nonce })?;
+            identity.store(&Nonces { claimed, intended: nonce, ..known })?;
             if let Some(writer) = LogWriter::claim_at(log, (nonce, incarnation), end)? {
-                identity.store_claimed(nonce)?;
+                identity.store_claimed(nonce, known.taken_at)?;
                 return Ok((writer, end));
             }
         }
@@ -211,18 +211,25 @@ fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<[u8;
 // the store. A claim of which the answer was lost is known by it too.
 
 const MAGIC: &[u8; 8] = b"TERRNODE";
-const LEN: usize = 44;
+const LEN: usize = 52;
+
+/// As earlier versions wrote it: a directory that never took over.
+const LEN_BEFORE: usize = 44;
 
 /// The random numbers of the last claim that is known to be there, and of one that may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Nonces {
     pub(crate) claimed: [u8; 16],
     pub(crate) intended: [u8; 16],
+    /// The last LSN that the directory had when it took the log over: it had all up to there from
+    /// the log, under LSNs of its own. 0 if it never did.
+    pub(crate) taken_at: Lsn,
 }
 
 impl Nonces {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let body = [self.claimed, self.intended].concat();
+        let mut body = [self.claimed, self.intended].concat();
+        put_u64(&mut body, self.taken_at);
         let mut out = MAGIC.to_vec();
         put_u32(&mut out, checksum(&[], &body));
         out.extend_from_slice(&body);
@@ -234,8 +241,10 @@ impl Nonces {
         let sum = reader.u32()?;
         let claimed = reader.take(16)?.try_into().ok()?;
         let intended = reader.take(16)?.try_into().ok()?;
-        let is_sound = bytes.len() == LEN && sum == checksum(&[], &bytes[12..]);
-        is_sound.then_some(Nonces { claimed, intended })
+        let taken_at = if bytes.len() == LEN_BEFORE { 0 } else { reader.u64()? };
+        let is_whole = [LEN_BEFORE, LEN].contains(&bytes.len());
+        let is_sound = is_whole && sum == checksum(&[], &bytes[12..]);
+        is_sound.then_some(Nonces { claimed, intended, taken_at })
     }
 
     /// The number of a claim that may be there, or may come.
@@ -273,16 +282,18 @@ impl Identity {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Nonces::default()),
             opened => opened.map_err(|e| Error::io("open", &path, e))?,
         };
-        let bytes = file.read_vec(0, LEN).map_err(|e| Error::io("read", &path, e))?;
+        let read =
+            || file.read_vec(0, usize::try_from(file.len()?).map_or(LEN, |len| len.min(LEN)));
+        let bytes = read().map_err(|e| Error::io("read", &path, e))?;
         Nonces::decode(&bytes).ok_or_else(|| {
             let found = Mismatch::new("two numbers with their checksum", "other bytes");
             Error::corrupt(found.at("claims of this directory", "ssd", path, 0))
         })
     }
 
-    /// Remembers the claim with this number as the directory's own.
-    pub(crate) fn store_claimed(&self, nonce: [u8; 16]) -> Result<()> {
-        self.store(&Nonces { claimed: nonce, intended: nonce })
+    /// Remembers the claim with this number as the directory's own, and since when it is a writer's.
+    pub(crate) fn store_claimed(&self, nonce: [u8; 16], taken_at: Lsn) -> Result<()> {
+        self.store(&Nonces { claimed: nonce, intended: nonce, taken_at })
     }
 
     /// Writes it, durably and whole or not at all.

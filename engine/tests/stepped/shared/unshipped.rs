@@ -7,11 +7,11 @@ use super::{
     writer_options,
 };
 use crate::common::cuts::PATH;
-use crate::common::{Chance, alone};
+use crate::common::{Chance, alone, rounds};
 use terrace::testing::{Machine, Survive};
 use terrace::{
-    Database, Durability, ErrorKind, ObjectServer, Result, UnshippedChange, UnshippedReport,
-    WriteBatch,
+    Database, Durability, ErrorKind, ObjectServer, Result, TxnOptions, UnshippedChange,
+    UnshippedReport, WriteBatch,
 };
 
 /// What a directory has alone, by its tables' changes, carried out on another database.
@@ -42,7 +42,11 @@ fn carry_out_one(change: UnshippedChange<'_>, to: &Database) -> Result<()> {
             return operands.into_iter().try_for_each(|operand| table.merge(key, operand));
         }
         UnshippedChange::Blob(blob) => drop(batch.set_blob(blob)),
-        UnshippedChange::Table(name) => return to.table(name).map(drop),
+        UnshippedChange::Table(name, options) => {
+            return to.create_table(name, options).map(drop);
+        }
+        // Of a table that was made behind the last commit of the store.
+        UnshippedChange::Renamed(_) => return Ok(()),
         UnshippedChange::Truncate(name) => return to.truncate_table(name),
         other => panic!("{other:?}"),
     }
@@ -57,24 +61,27 @@ fn rows(db: &Database, names: &[String]) -> BTreeMap<String, BTreeMap<Vec<u8>, V
 }
 
 /// A writer is taken over while it has commits of every kind that the store lacks. Its directory
-/// tells them, and with them the other one has the same rows.
+/// tells them, and with them the other one has the same rows. Every other time by streams of
+/// tables, where a commit has parts in several. Bug: of a large commit with parts in two streams
+/// the rows were left out. Cause: each part was asked by itself whether it has rows in extents.
+/// Fix: the group is.
 #[test]
 fn a_fenced_directory_tells_what_the_store_lacks() {
     let _turn = alone();
-    for seed in 0..40 {
+    for seed in 0..rounds(40, 400) {
         let (mut chance, server) = (Chance::new(seed), ObjectServer::new());
-        let machine = Machine::with_files();
+        let machine = if seed % 2 == 0 { Machine::with_files() } else { Machine::with_memory() };
         let db = writer(&machine, &server);
         make_tables(&db, &|| ());
         work(&db, 1);
         settle(|| db.step());
         let taken = taken_over(&server);
         let shipped = db.stats().share.unwrap().shipped;
-        // A drop would leave a table there that is none here.
         for n in 0..6 {
             let step = WORK[chance.below(WORK.len() as u64) as usize];
             drop(step(&db, 30 + seed * 10 + n, &|| ()));
         }
+        large(&db, seed);
         db.existing_table("t").unwrap().put("last", value(seed, 9)).unwrap();
         drop(db);
         let cut = machine.crash(Survive::Everything);
@@ -82,10 +89,44 @@ fn a_fenced_directory_tells_what_the_store_lacks() {
         assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
         let old = of_machine(&cut, None).open_read_only(PATH).unwrap();
         let report = carry_out(&old, server.url(), &taken);
-        assert_eq!((report.shipped, report.commits > 0), (shipped, true), "{report:?}");
+        assert_eq!((report.shipped, report.has_let_go), (shipped, false), "{report:?}");
+        assert!(report.commits > 0, "{report:?}");
         let names = old.table_names();
         assert_eq!(rows(&taken, &names), rows(&old, &names), "seed {seed}: {report:?}");
     }
+}
+
+/// A transaction that fits in no zone, with a range delete beside its rows.
+fn large(db: &Database, seed: u64) {
+    let table = db.existing_table("both").unwrap();
+    let txn = db.begin_with(TxnOptions::new().spill_at(2 << 10)).unwrap();
+    txn.delete_range(&table, key(0)..key(500)).unwrap();
+    (0..40).for_each(|n| txn.put(&table, key(n * 3), value(n, seed)).unwrap());
+    txn.commit().unwrap();
+}
+
+/// Bug: a directory that took over, and was taken over itself before its first entry, told commits
+/// that it had from the store. Cause: a reader numbers them anew, and its numbers are ahead of the
+/// log's. Fix: the directory knows from which number on its commits are its own.
+#[test]
+fn what_a_takeover_had_from_the_store_is_not_told() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer(&machine, &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let table = db.existing_table("t").unwrap();
+    (0..20).for_each(|n| table.durability(Durability::Remote).put(key(n), "remote").unwrap());
+    let second = Machine::with_files();
+    let taken = of_machine(&second, None).open_shared(server.url(), PATH).unwrap();
+    taken.existing_table("t").unwrap().put("own", "row").unwrap();
+    drop(taken_over(&server));
+    drop(taken);
+    let old = of_machine(&second, None).open_read_only(PATH).unwrap();
+    let mut told = Vec::new();
+    old.unshipped(server.url(), |_, change| Ok(told.push(format!("{change:?}")))).unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("Put(\"t\""), "{told:?}");
 }
 
 /// A directory that the store has all of, and one that never shared, have nothing to tell.
@@ -98,7 +139,7 @@ fn a_directory_that_lacks_nothing_tells_nothing() {
     db.close().unwrap();
     let old = of_machine(&machine, None).open_read_only(PATH).unwrap();
     let report = old.unshipped(server.url(), |_, change| panic!("{change:?}")).unwrap();
-    assert_eq!((report.commits, report.partial, report.changes), (0, 0, 0), "{report:?}");
+    assert_eq!((report.commits, report.changes, report.has_let_go), (0, 0, false), "{report:?}");
     assert_eq!(report.shipped, report.last, "{report:?}");
     // Of a store that it never wrote to.
     let other = ObjectServer::new();
