@@ -77,6 +77,54 @@ fn whole_course(url: &str) {
     assert!(bench.run(["get", "-t", "people", "00000777"]).good().contains(&row));
 }
 
+/// Two shared databases under names of which one begins with the other: neither sees an object of
+/// the other one.
+fn names_that_begin_alike(url: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let bench = Bench::new();
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    let run = |name: &str, arguments: &[&str]| {
+        let (db, store) = (place(name), format!("{url}/{name}"));
+        let other = ["--db", &db, "--object-store", &store].map(str::to_owned);
+        let arguments = arguments.iter().map(|&argument| argument.to_owned());
+        bench.run(arguments.chain(other))
+    };
+    for name in ["db1", "db10", "db"] {
+        run(name, &["table", "people", "--tier", "object"]).good();
+        for round in 0..3 {
+            let round = round.to_string();
+            run(name, &["put", "-t", "people", "who", name, "--share"]).good();
+            run(name, &["put", "-t", "people", &round, name, "--share"]).good();
+        }
+        run(name, &["compact", "-t", "people"]).good();
+    }
+    for name in ["db", "db1", "db10"] {
+        run(name, &["store", "gc"]).good();
+        let checked = run(name, &["store", "check", "--json"]).json();
+        assert_eq!(checked["lost"], serde_json::json!([]), "{name}");
+        let taken = place(&format!("taken {name}"));
+        let promoted = run(name, &["promote", &taken, "--confirm", "--json"]).json();
+        let now = promoted["directory"].as_str().unwrap();
+        let rows = bench.run(["--db", now, "scan", "-t", "people"]).good();
+        assert_eq!(rows.lines().count(), 4, "{rows}");
+        assert!(rows.lines().all(|line| line.ends_with(&format!("\t{name}"))), "{rows}");
+    }
+}
+
+#[test]
+fn databases_in_directories_that_begin_alike_never_meet() {
+    let dir = tempfile::tempdir().unwrap();
+    names_that_begin_alike(&format!("file://{}", dir.path().display()));
+}
+
+#[test]
+fn databases_in_a_bucket_that_begin_alike_never_meet() {
+    match std::env::var("TERRACE_S3") {
+        Ok(url) => names_that_begin_alike(&format!("{url}/alike")),
+        Err(_) => println!("skipped: TERRACE_S3 names no bucket to write to"),
+    }
+}
+
 #[test]
 fn a_table_goes_to_a_directory_and_comes_back() {
     let dir = tempfile::tempdir().unwrap();

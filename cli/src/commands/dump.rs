@@ -102,7 +102,9 @@ fn told(report: UnshippedReport) -> String {
         commits => format!("{commits} never left: {from} to {last}"),
     };
     match has_let_go {
-        true => format!("{behind}; others may be missing, since the region was full: dump the rows"),
+        true => {
+            format!("{behind}; others may be missing, since the region was full: dump the rows")
+        }
         false => behind,
     }
 }
