@@ -40,6 +40,12 @@ impl<'a> StoredGroup<'a> {
         self.parts.iter().map(|part| self.region.bytes(part.at, part.len))
     }
 
+    /// Its records, part after part.
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'a>> {
+        let records = |part: &StoredPart| records_in(self.region, part.at, part.len);
+        self.parts.iter().flat_map(records).map(|(_, record)| record)
+    }
+
     /// Its records that are the engine's own, or delete ranges, and others beside these.
     pub(crate) fn records_beside_plain(&self) -> impl Iterator<Item = Record<'a>> {
         let parts = self.parts.iter().filter(|part| !part.is_plain);
@@ -87,6 +93,8 @@ pub(crate) struct StoredGroups<'a> {
     streams: Vec<StreamReader<'a>>,
     /// The LSN behind that of the group before.
     next: Lsn,
+    /// Whether groups that are not whole are passed over.
+    passes_over: bool,
 }
 
 impl Committer {
@@ -127,7 +135,7 @@ impl Committer {
             *place = Some(reader.place());
             streams.push(reader);
         }
-        Ok(StoredGroups { committer: self, streams, next: from })
+        Ok(StoredGroups { committer: self, streams, next: from, passes_over: false })
     }
 }
 
@@ -196,7 +204,13 @@ impl<'a> StreamReader<'a> {
 }
 
 impl<'a> StoredGroups<'a> {
-    fn group(&mut self, lsn: Lsn) -> Result<StoredGroup<'a>> {
+    /// The same without groups that are not whole: some of their zones have gone.
+    pub(crate) fn that_are_whole(self) -> StoredGroups<'a> {
+        StoredGroups { passes_over: true, ..self }
+    }
+
+    /// The group of this LSN; `None` if it is passed over.
+    fn group(&mut self, lsn: Lsn) -> Result<Option<StoredGroup<'a>>> {
         let (mut parts, mut of) = (Few::new(), None);
         for stream in &mut self.streams {
             if let Some(entry) = stream.next.filter(|entry| entry.lsn == lsn) {
@@ -214,12 +228,15 @@ impl<'a> StoredGroups<'a> {
             usize::from(entry.count) == parts.len() && is_next
         };
         let Some(entry) = of.filter(is_whole) else {
+            if self.passes_over {
+                return Ok(None);
+            }
             let found =
                 Mismatch::new("all of its sub-entries", format!("{} of LSN {lsn}", parts.len()));
             return Err(Error::corrupt(region.damage(0, format!("LSN {expected}"), found)));
         };
         parts.sort_by_key(|part: &StoredPart| part.index);
-        Ok(StoredGroup { lsn, content: entry.content, region, parts })
+        Ok(Some(StoredGroup { lsn, content: entry.content, region, parts }))
     }
 }
 
@@ -227,11 +244,15 @@ impl<'a> Iterator for StoredGroups<'a> {
     type Item = Result<StoredGroup<'a>>;
 
     fn next(&mut self) -> Option<Result<StoredGroup<'a>>> {
-        let lsns = self.streams.iter().filter_map(|stream| Some(stream.next?.lsn));
-        let group = self.group(lsns.min()?);
-        if group.is_err() {
-            self.streams.clear();
+        loop {
+            let lsns = self.streams.iter().filter_map(|stream| Some(stream.next?.lsn));
+            let group = self.group(lsns.min()?);
+            if group.is_err() {
+                self.streams.clear();
+            }
+            if let Some(group) = group.transpose() {
+                return Some(group);
+            }
         }
-        Some(group)
     }
 }

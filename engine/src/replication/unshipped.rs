@@ -133,12 +133,12 @@ impl Database {
                 continue;
             }
             (report.commits, report.last) = (report.commits + 1, group.lsn);
-            let mut tell = |change| {
+            let mut tell = |change: UnshippedChange<'_>| {
                 report.changes += 1;
                 each(group.lsn, change).map_err(|error| of_stream("write", error))
             };
             for record in group.records() {
-                changes_of(&record, &names).into_iter().try_for_each(&mut tell)?;
+                changes_of(&record, &names).into_iter().try_for_each(|change| tell(change))?;
             }
             if group.has_runs() {
                 let in_zones: BTreeSet<_> =
@@ -146,7 +146,7 @@ impl Database {
                 rows_of(engine, &tables, group.lsn, |record| {
                     let is_told = in_zones.contains(&(record.table, record.key));
                     let changes = (!is_told).then(|| changes_of(&record, &names));
-                    changes.into_iter().flatten().try_for_each(&mut tell)
+                    changes.into_iter().flatten().try_for_each(|change| tell(change))
                 })?;
             }
         }
