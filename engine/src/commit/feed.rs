@@ -75,13 +75,16 @@ pub(crate) struct Feed {
     /// Bytes that were handed over since the opening, and those of them that the store has.
     handed: AtomicU64,
     shipped: AtomicU64,
-    /// When the first commit came that the shipper has not seen; the flag says that there is one.
-    fresh: Mutex<Option<Instant>>,
-    is_fresh: AtomicBool,
+    /// When the first commit came that the shipper has not seen, in nanoseconds since the feed
+    /// began; 0 if there is none.
+    fresh: AtomicU64,
+    began: Instant,
     /// Zones with commits above it are kept; [`Lsn::MAX`] once they were let go.
     kept: AtomicU64,
     /// Whether it is known what the store has.
     has_begun: AtomicBool,
+    /// Whether the superblock of this opening says what is kept.
+    is_noted: AtomicBool,
     /// The commits of the opening before are above this one.
     pub(crate) before: Lsn,
     /// Dead zones wait for the store to have their commits.
@@ -110,10 +113,11 @@ impl Default for Feed {
         Feed {
             handed: AtomicU64::new(0),
             shipped: AtomicU64::new(0),
-            fresh: Mutex::default(),
-            is_fresh: AtomicBool::new(false),
+            fresh: AtomicU64::new(0),
+            began: time::now(),
             kept: AtomicU64::new(0),
             has_begun: AtomicBool::new(false),
+            is_noted: AtomicBool::new(false),
             before: 0,
             holds_dead: AtomicBool::new(false),
             remote: Mutex::default(),
@@ -134,10 +138,12 @@ impl Feed {
     /// A group of so many bytes is about to finish its slot.
     pub(super) fn hand_over(&self, bytes: u64) {
         let before = self.queued();
-        self.handed.fetch_add(bytes, Ordering::Relaxed);
-        if !self.is_fresh.load(Ordering::Relaxed) {
-            self.fresh.lock().get_or_insert_with(time::now);
-            self.is_fresh.store(true, Ordering::Relaxed);
+        self.handed.fetch_add(bytes, Ordering::SeqCst);
+        if self.fresh.load(Ordering::SeqCst) == 0 {
+            let since = time::since(self.began).as_nanos().max(1) as u64;
+            // Another commit may have come first.
+            let (order, is_set) = (Ordering::SeqCst, Ordering::Relaxed);
+            self.fresh.compare_exchange(0, since, order, is_set).unwrap_or_default();
         }
         if before < FULL_SEGMENT && self.queued() >= FULL_SEGMENT {
             self.wake();
@@ -147,9 +153,9 @@ impl Feed {
     /// What was handed over, if something was since the last call.
     pub(crate) fn look(&self) -> Option<HandedOver> {
         // What comes in between is seen once more.
-        let since = self.fresh.lock().take()?;
-        self.is_fresh.store(false, Ordering::Relaxed);
-        Some(HandedOver { since, bytes: self.handed.load(Ordering::Relaxed) })
+        let since = self.fresh.swap(0, Ordering::SeqCst);
+        let bytes = self.handed.load(Ordering::SeqCst);
+        (since > 0).then(|| HandedOver { since: self.began + Duration::from_nanos(since), bytes })
     }
 
     /// Of what was handed over the store has so many bytes.
@@ -186,7 +192,18 @@ impl Feed {
 
     /// Lets all zones go.
     pub(crate) fn let_go(&self) {
+        self.is_noted.store(false, Ordering::SeqCst);
         self.kept.store(Lsn::MAX, Ordering::SeqCst);
+    }
+
+    /// Whether the superblock of this opening says what is kept.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.is_noted.load(Ordering::SeqCst)
+    }
+
+    /// Notes that it does, or that it is to say it once more.
+    pub(crate) fn set_noted(&self, is_noted: bool) {
+        self.is_noted.store(is_noted, Ordering::SeqCst);
     }
 
     /// Whether zones were let go.
@@ -411,6 +428,28 @@ mod tests {
     use super::*;
     use crate::base::error::Mismatch;
     use std::sync::Barrier;
+
+    /// Bug: from some moment on the shipper saw nothing new any more, and made an entry a request.
+    /// Cause: the flag of what is new was set behind its lock, after a look had cleared it. Fix:
+    /// both are one word.
+    #[test]
+    fn what_comes_beside_a_look_is_seen() {
+        for _ in 0..200 {
+            let (feed, barrier) = (Feed::default(), Barrier::new(2));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    (0..200).for_each(|_| feed.hand_over(1));
+                });
+                barrier.wait();
+                (0..200).for_each(|_| drop(feed.look()));
+            });
+            let seen = feed.look().map_or(0, |handed| handed.bytes);
+            feed.hand_over(1);
+            let later = feed.look().unwrap();
+            assert!(later.bytes == 201 && seen <= 200, "{later:?}");
+        }
+    }
 
     /// The commit that completes a segment told the shipper without its lock. A shipper between
     /// its look and its wait missed that, and slept for the whole interval.

@@ -208,7 +208,6 @@ impl<'a> Walk<'a> {
 /// The payload of a sub-entry: where it begins in its zone, and how long it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Payload {
-    pub(crate) header: SubEntry,
     pub(crate) at: u64,
     pub(crate) len: u64,
 }
@@ -234,7 +233,7 @@ pub(crate) fn payloads_of(
         let entry = walk.header().ok().filter(is_own)?;
         let at = walk.at + SUB_HEADER as u64;
         walk.pass(entry.payload_len);
-        Some(Payload { header: entry, at, len: u64::from(entry.payload_len) })
+        Some(Payload { at, len: u64::from(entry.payload_len) })
     })
 }
 

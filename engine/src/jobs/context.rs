@@ -13,7 +13,6 @@ use super::tables::Tables;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Making, Options, Tier};
 use crate::base::record::{Lsn, TableId};
-use crate::commit::Feed;
 use crate::compaction::{Shape, Work, local_of};
 use crate::os::sync::atomic::AtomicU32;
 use crate::os::sync::locks::Mutex;
@@ -144,10 +143,11 @@ impl JobContext {
     }
 
     /// Lets zones go with commits that the shared store lacks: a checkpoint will take their place.
-    /// The superblock says so first.
-    pub(crate) fn let_go(&self) -> Result<()> {
-        let Some(feed) = self.shared.committer.feed() else { return Ok(()) };
-        let mut superblock = self.superblock.lock();
+    /// The superblock says so first. Whether it did: not beside a growth of the region, which brings
+    /// room.
+    pub(crate) fn let_go(&self) -> Result<bool> {
+        let Some(feed) = self.shared.committer.feed() else { return Ok(false) };
+        let Some(mut superblock) = self.superblock.try_lock() else { return Ok(false) };
         if superblock.kept.is_some() {
             let without = Superblock { kept: None, ..superblock.clone() };
             self.write(&mut superblock, without)?;
@@ -159,19 +159,27 @@ impl JobContext {
             self.count_failure(&Error::new(ErrorKind::Unavailable, message));
         }
         feed.let_go();
-        Ok(())
+        Ok(true)
     }
 
     /// Notes that zones with commits above `lsn` are kept until the shared store has them, if that
-    /// is so and not noted yet.
+    /// is so and this opening has not noted it yet.
     pub(crate) fn note_kept(&self, lsn: Lsn) -> Result<()> {
-        let mut superblock = self.superblock.lock();
-        let has_lost = self.shared.committer.feed().is_none_or(Feed::has_lost);
-        if superblock.kept.is_some() || has_lost {
+        let Some(feed) = self.shared.committer.feed() else { return Ok(()) };
+        // A growth of the region has the superblock for long.
+        if feed.is_noted() {
             return Ok(());
         }
-        let with = Superblock { kept: Some(lsn), ..superblock.clone() };
-        self.write(&mut superblock, with)
+        let mut superblock = self.superblock.lock();
+        if feed.has_lost() {
+            return Ok(());
+        }
+        if superblock.kept != Some(lsn) {
+            let with = Superblock { kept: Some(lsn), ..superblock.clone() };
+            self.write(&mut superblock, with)?;
+        }
+        feed.set_noted(true);
+        Ok(())
     }
 
     /// Writes the superblock, and notes that.

@@ -141,12 +141,18 @@ fn tell_of_readers(ctx: &JobContext) {
 /// Dead zones that a power cut does without, if they are worth it: recovery walks upward from the
 /// floor on the media, so what is above it must stay, dead or not.
 fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
-    let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
     if ctx.options.has(Failpoint::KeepDeadZones) {
         return Ok(Vec::new());
     }
+    let found = dead_and_shipped(ctx, batch)?;
+    // What the store has goes first.
+    if found.is_empty() && let_go_if_full(ctx)? { dead_and_shipped(ctx, batch) } else { Ok(found) }
+}
+
+/// As [`releasable`], of zones that are not kept for the shared store.
+fn dead_and_shipped(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
+    let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
     let upto = |lsn: Lsn| lsn.min(committer.kept());
-    let_go_if_full(ctx)?;
     let durable = zones.dead(upto(committer.durable()));
     if !are_worth_it(ctx, &durable, batch) {
         return Ok(Vec::new());
@@ -168,20 +174,21 @@ fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
 const NEARLY_FULL: u32 = 8;
 
 /// Lets zones go that are kept for the shared store alone, before any writer waits for them: where
-/// they are half of the region, or where that is nearly full.
-fn let_go_if_full(ctx: &JobContext) -> Result<()> {
+/// they are half of the region, or where that is nearly full. Whether it did.
+fn let_go_if_full(ctx: &JobContext) -> Result<bool> {
     let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
-    let Some(feed) = committer.feed() else { return Ok(()) };
-    let durable = committer.durable();
-    let dead = zones.dead_units((feed.kept(), durable));
+    let Some(feed) = committer.feed() else { return Ok(false) };
+    let dead = zones.dead_units((feed.kept(), committer.durable()));
     feed.note_dead(dead > 0);
     if dead == 0 || !feed.may_let_go() {
-        return Ok(());
+        return Ok(false);
     }
-    let (room, left) = (zones.room(), zones.room() - zones.geometry().units + zones.free());
+    // The region may grow on another thread: what is free is of an earlier moment.
+    let (free, room) = (zones.free(), zones.room());
+    let left = room.saturating_sub(zones.geometry().units) + free;
     let is_full = left * NEARLY_FULL <= room && dead * 2 * NEARLY_FULL >= room;
     let goes = dead * 2 >= room || is_full || zones.keeps_waiting();
-    if goes { ctx.let_go() } else { Ok(()) }
+    if goes { ctx.let_go() } else { Ok(false) }
 }
 
 /// A zone is cleaned when at most one in so many of its records lives.

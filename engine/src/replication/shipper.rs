@@ -239,8 +239,9 @@ impl Shipper {
 
     fn note(&self, state: &State, did: &Result<bool>) {
         let failed = did.as_ref().err().map(ToString::to_string);
-        let failed = failed.or_else(|| self.checkpoints.note()).or_else(|| state.note());
-        *self.counts.failure.lock() = failed;
+        let failed = failed.or_else(|| self.checkpoints.note());
+        let notes: Vec<String> = state.note().into_iter().chain(failed).collect();
+        *self.counts.failure.lock() = (!notes.is_empty()).then(|| notes.join("; "));
         self.note_waiting(state);
     }
 
@@ -343,7 +344,13 @@ impl Shipping for Shipper {
         if engine.shared.poison.check().is_ok() {
             while matches!(self.step(engine), Ok(true)) {}
             // If it fails, the next opening makes a checkpoint.
-            drop(self.state.lock().close_gap(ShipStep { engine, feed, shipper: self }));
+            let mut state = self.state.lock();
+            drop(state.close_gap(ShipStep { engine, feed, shipper: self }));
+            // A later opening tells by it whether the store was put back.
+            if feed.is_noted() {
+                feed.set_noted(false);
+                drop(engine.ctx.note_kept(feed.acknowledged()));
+            }
         }
         self.stopped.store(true, Ordering::Release);
         feed.fail(&Error::closed());
@@ -396,6 +403,10 @@ impl State {
         step.engine.shared.unshipped.forget_below(self.next);
         step.shipper.note_waiting(self);
         if self.needs_checkpoint {
+            // It may take long.
+            if let Some(lost) = self.note() {
+                step.shipper.counts.failure.lock().get_or_insert(lost);
+            }
             return self.leap(step);
         }
         if self.first_tables.is_none() {

@@ -141,8 +141,8 @@ impl Database {
                 changes_of(&record, &names).into_iter().try_for_each(|change| tell(change))?;
             }
             if group.has_runs() {
-                let in_zones: BTreeSet<_> =
-                    group.records().map(|record| (record.table, record.key)).collect();
+                let rows = group.records().filter(|record| record.kind != Kind::RangeDelete);
+                let in_zones: BTreeSet<_> = rows.map(|it| (it.table, it.key)).collect();
                 rows_of(engine, &tables, group.lsn, |record| {
                     let is_told = in_zones.contains(&(record.table, record.key));
                     let changes = (!is_told).then(|| changes_of(&record, &names));

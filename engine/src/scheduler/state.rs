@@ -154,8 +154,10 @@ impl RegionUsage {
         debug_assert!(free <= total, "no more units are free than there are");
         debug_assert!(low <= bound, "a round that begins now ends above what is drained");
         debug_assert!(totals.level0 <= totals.undrained, "level 0 has what is not drained");
-        // What waits for the shared store no drain frees, and it is let go before it is missed.
-        let kept = committer.feed().map_or(0, |feed| zones.dead_units((feed.kept(), visible)));
+        // What waits for the shared store no drain frees, and it is let go before it is missed. What
+        // was let go is released soon.
+        let kept =
+            committer.feed().map_or(0, |feed| zones.dead_units((feed.acknowledged(), visible)));
         let usage = RegionUsage {
             used: u64::from(geometry.units.saturating_sub(free + kept)),
             total: u64::from(total),

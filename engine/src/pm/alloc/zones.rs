@@ -458,12 +458,6 @@ impl ZonePool {
         linked.filter(|(zone, l)| counts(*zone, l)).map(|(_, l)| l.header.units).sum()
     }
 
-    /// The zones that are linked.
-    pub(crate) fn in_use(&self) -> Vec<u32> {
-        let state = self.state.lock();
-        (0..).zip(&state.linked).filter_map(|(zone, linked)| linked.map(|_| zone)).collect()
-    }
-
     /// How many zones there are, and how many of these without a live record.
     pub(crate) fn linked(&self) -> (u32, u32) {
         let state = self.state.lock();

@@ -299,6 +299,9 @@ fn a_directory_claims_again_what_it_had_and_no_other_does() {
     let (server, files) = (ObjectServer::new(), SimFiles::new());
     let first = Machine::on(&server, &files);
     first.claim().unwrap();
+    // Without a checkpoint it is anybody's.
+    Machine::new(&server).claim().unwrap();
+    first.claim().unwrap().append(checkpoint(), (4, 3)).unwrap();
     Machine::on(&server, &files).claim().unwrap();
     let other = Machine::new(&server).claim().unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Fenced);
@@ -313,8 +316,10 @@ fn a_directory_knows_a_claim_of_its_own_that_comes_late() {
         for refused in 1..10 {
             let (server, files) = (ObjectServer::new(), SimFiles::new());
             let opening = || Machine::on(&server, &files).claim();
-            server.plan(at, StoreFault::Delay(delay));
-            (at + 1..at + 8).for_each(|later| server.plan(later, StoreFault::Refuse));
+            opening().unwrap().append(checkpoint(), (2, 3)).unwrap();
+            let before = server.requests();
+            server.plan(before + at, StoreFault::Delay(delay));
+            (at + 1..at + 8).for_each(|later| server.plan(before + later, StoreFault::Refuse));
             let first = opening();
             server.forget_plans();
             server.plan(server.requests() + refused, StoreFault::Refuse);

@@ -3,7 +3,7 @@
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::record::{Kind, Lsn};
-use crate::commit::StreamPlaces;
+use crate::commit::{StoredGroup, StreamPlaces};
 use crate::engine::Engine;
 use crate::engine::table_events::TableEvent;
 use crate::pm::Superblock;
@@ -55,9 +55,13 @@ impl GoesOn {
             lsn == before + 1 || is_last && lsn == began_above + 1
         };
         let (mut before, mut events) = (self.next - 1, Vec::new());
-        for group in
-            engine.shared.committer.stored_groups(&mut StreamPlaces::default(), self.next)?
-        {
+        let mut places = StreamPlaces::default();
+        let groups = engine.shared.committer.stored_groups(&mut places, self.next)?;
+        // What comes behind is of this opening: the cleaner may have begun.
+        let is_earlier = |group: &Result<StoredGroup<'_>>| {
+            group.as_ref().map_or(true, |group| group.lsn <= engine.recovered)
+        };
+        for group in groups.take_while(is_earlier) {
             let group = group?;
             if !follows(before, group.lsn) {
                 return Ok(false);

@@ -188,7 +188,8 @@ fn a_store_that_is_away_for_long_holds_no_local_commit_up() {
     batch.put(&table, "remote", "waits");
     let pending = db.enqueue(batch, Durability::Remote).unwrap();
     drop(db.step());
-    assert!(note(&db).is_some());
+    let said = note(&db).unwrap();
+    assert!(said.contains("to take the place of"), "{said}");
     server.always(None);
     pending.wait().unwrap();
     assert_eq!(content(&taken_over(&server.copy())).unwrap(), content(&db).unwrap());
