@@ -442,7 +442,9 @@ mod tests {
                     (0..200).for_each(|_| feed.hand_over(1));
                 });
                 barrier.wait();
-                (0..200).for_each(|_| drop(feed.look()));
+                for _ in 0..200 {
+                    feed.look();
+                }
             });
             let seen = feed.look().map_or(0, |handed| handed.bytes);
             feed.hand_over(1);

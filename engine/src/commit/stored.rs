@@ -224,7 +224,9 @@ impl<'a> StoredGroups<'a> {
         self.next = lsn + 1;
         // An opening gives each LSN. What earlier ones have given was looked at by this one.
         let is_whole = |entry: &SubEntry| {
-            let is_next = entry.incarnation != *incarnation || lsn == expected;
+            // One that only reads goes on with the incarnation that it finds.
+            let is_own = entry.incarnation == *incarnation && lsn >= *first;
+            let is_next = !is_own || lsn == expected;
             usize::from(entry.count) == parts.len() && is_next
         };
         let Some(entry) = of.filter(is_whole) else {

@@ -143,8 +143,8 @@ impl JobContext {
     }
 
     /// Lets zones go with commits that the shared store lacks: a checkpoint will take their place.
-    /// The superblock says so first. Whether it did: not beside a growth of the region, which brings
-    /// room.
+    /// The superblock says so first. Whether it did: not beside a growth of the region, which
+    /// brings room.
     pub(crate) fn let_go(&self) -> Result<bool> {
         let Some(feed) = self.shared.committer.feed() else { return Ok(false) };
         let Some(mut superblock) = self.superblock.try_lock() else { return Ok(false) };

@@ -19,7 +19,7 @@ impl Database {
     #[doc(hidden)]
     pub fn forget_unshipped(&self) {
         // Where that fails, the database has stopped.
-        drop(self.inner.ctx.let_go().unwrap_or(false));
+        self.inner.ctx.let_go().unwrap_or(false);
     }
 }
 

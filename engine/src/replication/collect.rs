@@ -85,7 +85,8 @@ pub(super) struct Kept {
     knows_oldest: bool,
     /// Claims before this writer's that were found.
     claims: BTreeSet<u64>,
-    /// The last of these that counts. One between it and this writer's is void: it came into a hole.
+    /// The last of these that counts. One between it and this writer's is void: it came into a
+    /// hole.
     claim_before: u64,
     /// Whether the store has to be looked through.
     is_due: bool,

@@ -221,7 +221,7 @@ impl Shipper {
         if matches!(did, Ok(false)) {
             self.collect_in_turn();
         }
-        self.note(state, &did);
+        self.note(state, feed, &did);
         if let Err(error) = &did
             && error.kind() == ErrorKind::Fenced
         {
@@ -235,19 +235,6 @@ impl Shipper {
     /// The bytes of the largest checkpoint that a closing makes for an earlier opening.
     fn most_owed(&self) -> u64 {
         MOST_OWED * self.checkpoint_bytes
-    }
-
-    fn note(&self, state: &State, did: &Result<bool>) {
-        let failed = did.as_ref().err().map(ToString::to_string);
-        let failed = failed.or_else(|| self.checkpoints.note());
-        let notes: Vec<String> = state.note().into_iter().chain(failed).collect();
-        *self.counts.failure.lock() = (!notes.is_empty()).then(|| notes.join("; "));
-        self.note_waiting(state);
-    }
-
-    /// Notes the age of the oldest commit that the log lacks.
-    fn note_waiting(&self, state: &State) {
-        *self.counts.waiting_since.lock() = state.waiting.since();
     }
 }
 
@@ -316,7 +303,7 @@ impl Shipping for Shipper {
             self.owes.store(owed, Ordering::Release);
             drop(job);
             let did = state.advance(ShipStep { engine, feed, shipper: self });
-            self.note(&state, &did);
+            self.note(&state, feed, &did);
             let owes = self.owes.load(Ordering::Acquire);
             let has_all = !state.needs_checkpoint && !owes && state.next > until;
             drop(state);
@@ -404,7 +391,7 @@ impl State {
         step.shipper.note_waiting(self);
         if self.needs_checkpoint {
             // It may take long.
-            if let Some(lost) = self.note() {
+            if let Some(lost) = self.note(step.feed) {
                 step.shipper.counts.failure.lock().get_or_insert(lost);
             }
             return self.leap(step);

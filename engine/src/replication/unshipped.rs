@@ -71,7 +71,8 @@ impl Database {
     /// number of the commit beside the change. Tables have the names that they have in the end.
     /// These are left out:
     ///
-    /// - changes of tables that were dropped or truncated since, drops, and changes of options;
+    /// - changes of tables that were dropped or truncated since, drops, and changes of options.
+    ///   One that the store has under the name of a [`UnshippedChange::Table`] was dropped here;
     /// - what is prepared and open ([`Database::list_prepared`]). What a prepared transaction wrote
     ///   is told where it was committed. If the store has it as prepared, roll it back there first;
     /// - of a bulk load, or of a transaction that fits in no zone, rows that a later commit has
@@ -138,7 +139,7 @@ impl Database {
                 each(group.lsn, change).map_err(|error| of_stream("write", error))
             };
             for record in group.records() {
-                changes_of(&record, &names).into_iter().try_for_each(|change| tell(change))?;
+                changes_of(&record, &names).into_iter().try_for_each(&mut tell)?;
             }
             if group.has_runs() {
                 let rows = group.records().filter(|record| record.kind != Kind::RangeDelete);
@@ -146,7 +147,7 @@ impl Database {
                 rows_of(engine, &tables, group.lsn, |record| {
                     let is_told = in_zones.contains(&(record.table, record.key));
                     let changes = (!is_told).then(|| changes_of(&record, &names));
-                    changes.into_iter().flatten().try_for_each(|change| tell(change))
+                    changes.into_iter().flatten().try_for_each(&mut tell)
                 })?;
             }
         }

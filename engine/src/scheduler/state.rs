@@ -154,8 +154,8 @@ impl RegionUsage {
         debug_assert!(free <= total, "no more units are free than there are");
         debug_assert!(low <= bound, "a round that begins now ends above what is drained");
         debug_assert!(totals.level0 <= totals.undrained, "level 0 has what is not drained");
-        // What waits for the shared store no drain frees, and it is let go before it is missed. What
-        // was let go is released soon.
+        // What waits for the shared store no drain frees, and it is let go before it is missed.
+        // What was let go is released soon.
         let kept =
             committer.feed().map_or(0, |feed| zones.dead_units((feed.acknowledged(), visible)));
         let usage = RegionUsage {

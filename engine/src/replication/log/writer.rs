@@ -291,7 +291,7 @@ impl Identity {
         })
     }
 
-    /// Remembers the claim with this number as the directory's own, and since when it is a writer's.
+    /// Remembers the claim with this number as the directory's own, and since when that writes.
     pub(crate) fn store_claimed(&self, nonce: [u8; 16], taken_at: Lsn) -> Result<()> {
         self.store(&Nonces { claimed: nonce, intended: nonce, taken_at })
     }

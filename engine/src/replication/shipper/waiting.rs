@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{ShipStep, State};
+use super::{ShipStep, Shipper, State};
+use crate::base::error::Result;
 use crate::base::record::Lsn;
 use crate::commit::{Feed, HandedOver};
 
@@ -42,11 +43,27 @@ impl WaitingMarks {
     }
 }
 
+impl Shipper {
+    /// Notes what a step came to, and what is still lost.
+    pub(super) fn note(&self, state: &State, feed: &Feed, did: &Result<bool>) {
+        let failed = did.as_ref().err().map(ToString::to_string);
+        let failed = failed.or_else(|| self.checkpoints.note());
+        let notes: Vec<String> = state.note(feed).into_iter().chain(failed).collect();
+        *self.counts.failure.lock() = (!notes.is_empty()).then(|| notes.join("; "));
+        self.note_waiting(state);
+    }
+
+    /// Notes the age of the oldest commit that the log lacks.
+    pub(super) fn note_waiting(&self, state: &State) {
+        *self.counts.waiting_since.lock() = state.waiting.since();
+    }
+}
+
 impl State {
     /// What was let go, until a checkpoint has it.
-    pub(super) fn note(&self) -> Option<String> {
-        let (first, last) = (self.next, self.forgotten);
-        let is_lost = self.needs_checkpoint && last >= first;
-        is_lost.then(|| format!("a checkpoint is to take the place of commits {first} to {last}"))
+    pub(super) fn note(&self, feed: &Feed) -> Option<String> {
+        let first = self.next;
+        let is_lost = feed.has_lost() || self.needs_checkpoint && self.forgotten >= first;
+        is_lost.then(|| format!("a checkpoint is to take the place of commits from {first} on"))
     }
 }
