@@ -28,7 +28,9 @@ rm -rf "${WORK:?}/set" "$WORK/definitions"
 
 # One session holds the locks of the backup. A first backup before them leaves little to copy.
 sql live "SET GLOBAL terrace_backup = '$WORK/set'"
-sql live "BACKUP STAGE START; BACKUP STAGE FLUSH; BACKUP STAGE BLOCK_DDL;
+# Commits wait behind one that waits for locks, so it waits for a minute at most.
+sql live "SET lock_wait_timeout = 60;
+  BACKUP STAGE START; BACKUP STAGE FLUSH; BACKUP STAGE BLOCK_DDL;
   BACKUP STAGE BLOCK_COMMIT;
   SELECT @@gtid_binlog_pos;
   SET GLOBAL terrace_backup = '$WORK/set';

@@ -32,7 +32,8 @@ start() {
   shift
   mariadbd --no-defaults --user=root --datadir="$WORK/$name/data" --socket="$SOCKETS/$name" \
     --log-error="$WORK/$name/error.log" --pid-file="$WORK/$name/pid" --plugin-dir="$PLUGIN" \
-    --plugin-maturity=unknown --plugin-load-add=ha_terrace --innodb-buffer-pool-size=16M \
+    --plugin-maturity=unknown --plugin-load-add=ha_terrace --terrace=FORCE \
+    --innodb-buffer-pool-size=16M \
     "$@" </dev/null >/dev/null 2>&1 &
   PIDS[$name]=$!
   disown $!

@@ -1,5 +1,7 @@
 #include "durability.h"
 #include "engine.h"
+#include "role.h"
+#include "trx.h"
 #include "yield.h"
 
 #include <condition_variable>
@@ -27,6 +29,27 @@ static void commit_ended(void *context, terrace_status, const terrace_error *)
   (*awaited)->changed.notify_all();
 }
 
+/* What lists of connections show of a wait. */
+class Shown_wait
+{
+public:
+  explicit Shown_wait(THD *thd_arg)
+    : thd(thd_arg), before(thd ? thd_proc_info(thd, "Waiting for the shared store") : nullptr)
+  {
+  }
+  ~Shown_wait()
+  {
+    if (thd)
+      thd_proc_info(thd, before);
+  }
+  Shown_wait(const Shown_wait &) = delete;
+  Shown_wait &operator=(const Shown_wait &) = delete;
+
+private:
+  THD *thd;
+  const char *before;
+};
+
 /* How often a wait looks for a kill. */
 static const std::chrono::milliseconds LOOK(20);
 
@@ -42,6 +65,7 @@ bool wait_for_remote(THD *thd, const terrace_pending *pending, terrace_status *s
     return true;
   }
   {
+    const Shown_wait shown(thd);
     std::unique_lock<std::mutex> guard(awaited->lock);
     while (!awaited->has_ended)
     {
@@ -54,45 +78,75 @@ bool wait_for_remote(THD *thd, const terrace_pending *pending, terrace_status *s
   return true;
 }
 
-int tell_not_acknowledged()
+static const char *const TEXTS[] = {"it is committed here, and the store may lack it",
+                                    "it is rolled back here, and the store may lack that",
+                                    "it is rolled back, because the store may lack it",
+                                    "the sequence has gone on here, and the store may lack that"};
+
+static void tell_why(Done_here done, const char *why)
 {
-  my_printf_error(ER_ERROR_DURING_COMMIT,
-                  "Terrace: it is committed here, and the store may lack it: the wait was ended",
-                  MYF(0));
+  my_printf_error(ER_ERROR_DURING_COMMIT, "Terrace: %s: %s", MYF(0), TEXTS[done], why);
+}
+
+int tell_not_acknowledged(Done_here done)
+{
+  tell_why(done, "the wait was ended");
   return HA_ERR_ABORTED_BY_USER;
 }
 
 /* The library's table for commits that say nothing. */
 static const char MARKS[] = "#terrace/marks";
 
-/* A commit behind all others: the store has those before it. NULL after an error. */
-static terrace_pending *enqueue_mark(Failure *failure)
+Store_mark::Store_mark()
 {
-  terrace_table *marks = terrace_database_table(terrace_db, MARKS, failure->out());
+  terrace_table *marks = terrace_database_table(terrace_db, MARKS, failure.out());
   if (!marks)
-    return nullptr;
+    return;
   terrace_batch *batch = terrace_batch_new();
-  terrace_pending *pending = nullptr;
-  if (terrace_batch_put(batch, marks, "", 0, "", 0, failure->out()) == TERRACE_OK)
-    pending = terrace_database_enqueue(terrace_db, batch, TERRACE_REMOTE, failure->out());
+  if (terrace_batch_put(batch, marks, "", 0, "", 0, failure.out()) == TERRACE_OK)
+    pending = terrace_database_enqueue(terrace_db, batch, TERRACE_REMOTE, failure.out());
   terrace_batch_free(batch);
   terrace_table_free(marks);
-  return pending;
 }
 
-int wait_for_store(THD *thd)
+int Store_mark::wait(THD *thd, Done_here done)
 {
-  Failure failure;
   terrace_status status = TERRACE_OK;
-  terrace_pending *mark = enqueue_mark(&failure);
-  const bool has_ended = mark && wait_for_remote(thd, mark, &status, &failure);
-  terrace_pending_free(mark);
-  if (mark && !has_ended)
-    return tell_not_acknowledged();
-  if (mark && status == TERRACE_OK)
+  if (pending && !wait_for_remote(thd, pending, &status, &failure))
+    return tell_not_acknowledged(done);
+  if (pending && status == TERRACE_OK)
     return 0;
-  my_printf_error(ER_ERROR_DURING_COMMIT,
-                  "Terrace: it is committed here, and the store may lack it: %s", MYF(0),
-                  failure.message());
+  tell_why(done, failure.message());
   return HA_ERR_TERRACE;
+}
+
+/* Whether a statement makes a table, or another copy of one. It commits nothing else then. */
+static bool makes_tables(THD *thd)
+{
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_CREATE_SEQUENCE:
+  case SQLCOM_ALTER_SEQUENCE:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR:
+    break;
+  default:
+    if (!copies_tables(thd))
+      return false;
+  }
+  // That of a temporary table may go on in the transaction.
+  return !thd->lex->tmp_table();
+}
+
+uint wanted_durability(THD *thd)
+{
+  // It is opened without the store.
+  if (only_reads())
+    return TERRACE_RELAXED;
+  const uint of_session = session_durability(thd);
+  // Nobody is answered by a thread of replication, which STOP SLAVE and a shutdown wait for. A table
+  // whose commit fails is dropped, and the binary log has it by then.
+  const bool waits = !thd->slave_thread && !makes_tables(thd);
+  return of_session == TERRACE_REMOTE && !waits ? uint(TERRACE_DURABLE) : of_session;
 }

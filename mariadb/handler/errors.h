@@ -19,6 +19,12 @@ public:
   terrace_error **out() { return &error; }
   terrace_status status() const { return terrace_error_status(error); }
   const char *message() const { return terrace_error_message(error); }
+  /* Forgets it, before the call is tried again. */
+  void clear()
+  {
+    terrace_error_free(error);
+    error = nullptr;
+  }
 
   /*
     The handler error for the last failed call. A row may be half written, so the whole statement

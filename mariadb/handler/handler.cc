@@ -270,7 +270,8 @@ int ha_terrace::begin_statement(THD *thd, int lock_type)
   if (removes_rows(thd))
     if (int error = wait_for_writers(thd, open_table->table))
       return error;
-  return trx()->begin_statement(is_plain_select(thd, lock_type) && row_lock == LOCK_NONE);
+  const bool has_locks = row_lock != LOCK_NONE;
+  return trx()->begin_statement(is_plain_select(thd, lock_type) && !has_locks, has_locks);
 }
 
 /*

@@ -271,6 +271,26 @@ static void serve_page()
                           uint(terrace_monitor_port(monitor)));
 }
 
+/* How long a start waits for a shared store that is away: without its tables the server is no use. */
+static const ulonglong STORE_SECONDS = 120;
+static const ulong RETRY_MICROSECONDS = 1000000;
+
+/* Opens the database, once the shared store answers. */
+static void open_with_store(terrace_options *options, Failure *failure)
+{
+  const ulonglong last = my_interval_timer() + STORE_SECONDS * 1000000000;
+  for (;;)
+  {
+    terrace_db = terrace_open(data_dir, options, failure->out());
+    if (terrace_db || !has_role() || failure->status() != TERRACE_UNAVAILABLE || abort_loop ||
+        my_interval_timer() > last)
+      return;
+    sql_print_warning("Terrace: the start waits for the shared store: %s", failure->message());
+    failure->clear();
+    my_sleep(RETRY_MICROSECONDS);
+  }
+}
+
 /*
   Opens the database. One that another machine has taken the store from is opened to read, so that its
   tables are there.
@@ -282,7 +302,7 @@ static bool open_database()
   if (set_options(options, &failure) &&
       terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK &&
       terrace_options_set_progress(options, goes_on, nullptr, failure.out()) == TERRACE_OK)
-    terrace_db = terrace_open(data_dir, options, failure.out());
+    open_with_store(options, &failure);
   if (!terrace_db && has_role() && failure.status() == TERRACE_FENCED)
   {
     begin_fenced(failure.message());

@@ -1,6 +1,7 @@
 #include "role.h"
 #include "engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -31,6 +32,14 @@ static bool is_of_credentials(const Bytes &name)
   return false;
 }
 
+/* Names of credentials have nothing else, not even a blank. */
+static bool is_plain_name(const Bytes &name)
+{
+  return std::all_of(name.begin(), name.end(), [](uchar one) {
+    return (one >= 'A' && one <= 'Z') || (one >= '0' && one <= '9') || one == '_';
+  });
+}
+
 /* No message has a value. */
 static bool read_credentials(const char *path)
 {
@@ -45,15 +54,22 @@ static bool read_credentials(const char *path)
     sql_print_error("Terrace: others may use the file of credentials %s: chmod 600", path);
     return false;
   }
+  if (found.st_uid != geteuid() && found.st_uid != 0)
+  {
+    sql_print_error("Terrace: the file of credentials %s is of another user than the server", path);
+    return false;
+  }
   std::ifstream file(path);
   std::string line;
   for (uint number = 1; std::getline(file, line); number++)
   {
+    if (!line.empty() && line.back() == '\r')
+      line.pop_back();
     const size_t end = line.find('=');
     if (line.empty() || line[0] == '#')
       continue;
     const Bytes name = line.substr(0, end);
-    if (end == Bytes::npos || !is_of_credentials(name))
+    if (end == Bytes::npos || !is_of_credentials(name) || !is_plain_name(name))
     {
       sql_print_error("Terrace: line %u of %s is none of NAME=value with a name that begins with AWS_, "
                       "GOOGLE_ or AZURE_",
@@ -61,6 +77,12 @@ static bool read_credentials(const char *path)
       return false;
     }
     setenv(name.c_str(), line.c_str() + end + 1, 1);
+  }
+  // One that is not open has no end.
+  if (!file.eof() || file.bad())
+  {
+    sql_print_error("Terrace: cannot read the file of credentials %s", path);
+    return false;
   }
   return true;
 }

@@ -73,7 +73,7 @@ void Trx::forget()
   terrace_pending_free(pending);
   pending = nullptr;
   prepared.clear();
-  has_view = statement_began = wrote = is_owed = false;
+  has_view = statement_began = wrote = locks = is_owed = false;
   savepoints.clear();
   statement_savepoint = 0;
   next_savepoint = 1;
@@ -109,9 +109,7 @@ int Trx::set_options(const Settings &wanted)
   std::string limit = std::to_string(wanted.lock_limit);
   const char *of_all[][2] = {
     {"isolation", wanted.serializable ? "serializable" : "read_committed"},
-    {"durability", wanted.durability == TERRACE_RELAXED  ? "relaxed"
-                   : wanted.durability == TERRACE_REMOTE ? "remote"
-                                                         : "durable"},
+    {"durability", wanted.durability == TERRACE_RELAXED ? "relaxed" : "durable"},
     {"lock_wait", wait.c_str()},
     {"lock_limit", limit.c_str()},
   };
@@ -127,16 +125,6 @@ int Trx::set_options(const Settings &wanted)
   return 0;
 }
 
-/*
-  What is prepared for the binary log need not be in the store: the log is lost with the machine. What
-  XA prepares has to be.
-*/
-static bool is_logged(THD *thd)
-{
-  return mysql_bin_log.is_open() && thd_test_options(thd, OPTION_BIN_LOG) &&
-         !thd->transaction->xid_state.is_explicit_XA();
-}
-
 /* SERIALIZABLE turns into a level with a view where only one plain SELECT is to be read. */
 int Trx::begin()
 {
@@ -146,9 +134,9 @@ int Trx::begin()
   view_of_statement = level < ISO_REPEATABLE_READ && !copies_tables(thd);
   gaps = !view_of_statement && !serializable;
   told_wait_ms = wait_ms;
-  durability = session_durability(thd);
-  const uint of_options = durability == TERRACE_REMOTE && is_logged(thd) ? uint(TERRACE_DURABLE)
-                                                                         : durability;
+  durability = wanted_durability(thd);
+  // No call of the library waits for the store: a kill could not end it.
+  const uint of_options = durability == TERRACE_REMOTE ? uint(TERRACE_DURABLE) : durability;
   int error = set_options({serializable, of_options, wait_ms, session_lock_limit(thd)});
   if (error)
     return error;
@@ -191,7 +179,7 @@ void Trx::allow_waits()
   terrace_transaction_allow_waits(transaction, failure.out());
 }
 
-int Trx::begin_statement(bool single_read_arg)
+int Trx::begin_statement(bool single_read_arg, bool has_locks)
 {
   forget_detached();
   allow_waits();
@@ -212,6 +200,7 @@ int Trx::begin_statement(bool single_read_arg)
       return error;
   }
   statement_began = true;
+  locks |= has_locks;
   if (!is_autocommit(thd))
     trans_register_ha(thd, true, terrace_hton, 0);
   trans_register_ha(thd, false, terrace_hton, 0);
@@ -319,7 +308,7 @@ int Trx::commit_pending()
   if (durability != TERRACE_REMOTE)
     status = terrace_pending_wait(pending, failure.out());
   else if (!wait_for_remote(thd, pending, &status, &failure))
-    return tell_not_acknowledged();
+    return tell_not_acknowledged(IS_COMMITTED);
   return status == TERRACE_OK ? 0 : fail_at_commit(failure);
 }
 
@@ -335,21 +324,25 @@ int Trx::commit_prepared()
   verdict_ended(prepared, status == TERRACE_OK);
   if (status != TERRACE_OK)
     return fail_at_commit(failure);
-  return durability == TERRACE_REMOTE ? wait_for_store(thd) : 0;
+  return durability == TERRACE_REMOTE ? wait_for_store(thd, IS_COMMITTED) : 0;
 }
 
-/* A commit without a prepare. Its options may be those of one that is logged. */
+/* A commit without a prepare. It answers for rows that it has locked, though it writes nothing. */
 int Trx::commit_alone()
 {
   Failure failure;
-  if (settings.durability != TERRACE_REMOTE)
-  {
-    if (terrace_transaction_commit(transaction, failure.out()) != TERRACE_OK)
-      return fail_at_commit(failure);
-    return durability == TERRACE_REMOTE && wrote ? wait_for_store(thd) : 0;
-  }
+  if (durability != TERRACE_REMOTE || !(wrote || locks || serializable))
+    return terrace_transaction_commit(transaction, failure.out()) == TERRACE_OK
+             ? 0
+             : fail_at_commit(failure);
   pending = terrace_transaction_enqueue(transaction, failure.out());
-  return pending ? commit_pending() : fail_at_commit(failure);
+  if (!pending)
+    return fail_at_commit(failure);
+  // Before the wait for this disk, so that both are synced at once.
+  Store_mark mark;
+  if (terrace_pending_wait(pending, failure.out()) != TERRACE_OK)
+    return fail_at_commit(failure);
+  return mark.wait(thd, IS_COMMITTED);
 }
 
 int Trx::rollback(bool all)
@@ -383,11 +376,14 @@ int Trx::rollback(bool all)
     const terrace_status status = carry_out(thd, prepared, false, &failure);
     verdict_ended(prepared, status == TERRACE_OK);
     error = status == TERRACE_OK ? 0 : fail(failure);
+    if (!error && durability == TERRACE_REMOTE && thd_sql_command(thd) == SQLCOM_XA_ROLLBACK)
+      error = wait_for_store(thd, IS_ROLLED_BACK);
   }
   end();
   return error;
 }
 
+/* The store has to have what XA prepares. The binary log has the rest, or it is lost with this machine. */
 int Trx::prepare(bool all)
 {
   linked.close();
@@ -401,12 +397,15 @@ int Trx::prepare(bool all)
   Failure failure;
   terrace_status status = terrace_transaction_prepare(transaction, id.data(), id.size(),
                                                       failure.out());
-  if (status != TERRACE_OK)
+  int error = status == TERRACE_OK ? 0 : fail_at_commit(failure);
+  if (!error && durability == TERRACE_REMOTE && thd_sql_command(thd) == SQLCOM_XA_PREPARE)
+    error = wait_for_store(thd, WAS_PREPARED);
+  if (error)
   {
-    const int error = fail_at_commit(failure);
-    // The store has not acknowledged it, and it is prepared here.
-    if (status == TERRACE_UNKNOWN_OUTCOME && verdict_begins(id, false))
-      verdict_ended(id, carry_out(thd, id, false, &failure) == TERRACE_OK);
+    // It may be prepared here.
+    Failure of_rollback;
+    if ((status == TERRACE_OK || status == TERRACE_UNKNOWN_OUTCOME) && verdict_begins(id, false))
+      verdict_ended(id, carry_out(thd, id, false, &of_rollback) == TERRACE_OK);
     end();
     return error;
   }
@@ -558,7 +557,7 @@ private:
 
 int Trx::start_consistent_snapshot()
 {
-  int error = begin_statement(false);
+  int error = begin_statement(false, false);
   statement_began = false;
   if (error || serializable || view_of_statement || has_view)
     return error;

@@ -33,8 +33,8 @@ public:
   explicit Trx(THD *thd_arg) : thd(thd_arg) {}
   ~Trx();
 
-  /* A statement begins to use tables. */
-  int begin_statement(bool single_read);
+  /* A statement begins to use tables. It may lock rows. */
+  int begin_statement(bool single_read, bool has_locks);
   /* Before a plain read: takes the view where there is none yet. */
   int before_plain_read();
   /* Before a write: marks the place that a statement rolls back to, and notes the table. */
@@ -193,6 +193,8 @@ private:
   /* The number of the statement's savepoint; 0 for none. */
   ulonglong statement_savepoint = 0;
   bool wrote = false;
+  /* Whether a statement was to lock rows. */
+  bool locks = false;
   /* The table that was written last. Errors at commit name it. */
   Bytes last_written;
   ulonglong next_savepoint = 1;

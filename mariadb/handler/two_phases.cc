@@ -11,6 +11,8 @@
 #include "yield.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <vector>
 
 /* What the functions of XA return: the standard's numbers. */
@@ -119,6 +121,38 @@ static int recover(handlerton *, XID *xids, uint most)
   return int(found);
 }
 
+static std::mutex lock;
+/*
+  Verdicts that are done here, and whether they commit, where a client was told that the store may lack
+  them: the server keeps such an XID.
+*/
+static std::map<Bytes, bool> unacknowledged;
+
+/* Waits for the store where a client asks for that. A verdict that is said again waits again. */
+static int acknowledge(THD *thd, const Bytes &id, bool to_commit)
+{
+  const bool is_there =
+    !thd || wanted_durability(thd) != TERRACE_REMOTE ||
+    !wait_for_store(thd, to_commit ? IS_COMMITTED : IS_ROLLED_BACK);
+  std::lock_guard<std::mutex> guard(lock);
+  if (is_there)
+    unacknowledged.erase(id);
+  else
+    unacknowledged[id] = to_commit;
+  return is_there ? OF_XA_OK : OF_XA_RMERR;
+}
+
+/* Whether a verdict is done here and not acknowledged; *is_commit is which one. */
+static bool is_unacknowledged(const Bytes &id, bool *is_commit)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  const auto found = unacknowledged.find(id);
+  if (found == unacknowledged.end())
+    return false;
+  *is_commit = found->second;
+  return true;
+}
+
 /*
   The server takes the number that this returns for nothing. An error of the connection is what has
   the statement fail, and keeps the XID, so that the client can say it again. The verdict is owed all
@@ -129,6 +163,19 @@ static int resolve(XID *xid, bool to_commit)
   Failure failure;
   Bytes id = id_of_xid(*xid);
   THD *thd = current_thd;
+  bool is_commit;
+  if (is_unacknowledged(id, &is_commit))
+  {
+    if (refuse_change())
+      return OF_XA_RMERR;
+    if (is_commit == to_commit)
+      return acknowledge(thd, id, to_commit);
+    if (thd)
+      my_printf_error(ER_XAER_RMERR, "XAER_RMERR: Terrace: the transaction is %s here, and the store "
+                      "may lack that: say that again", MYF(0),
+                      is_commit ? "committed" : "rolled back");
+    return OF_XA_RMERR;
+  }
   // The binary log has its verdict by now, and replicas have it.
   if (!verdict_begins(id, to_commit))
   {
@@ -146,12 +193,12 @@ static int resolve(XID *xid, bool to_commit)
   {
     if (thd)
       commit_succeeded();
-    if (thd && session_durability(thd) == TERRACE_REMOTE && wait_for_store(thd))
-      return OF_XA_RMERR;
-    return OF_XA_OK;
+    return acknowledge(thd, id, to_commit);
   }
   if (status == TERRACE_INVALID)
     return OF_XA_NOTA;
+  if (refuse_change())
+    return OF_XA_RMERR;
   sql_print_error("Terrace: a prepared transaction stays prepared until this succeeds: %s",
                   failure.message());
   if (thd)

@@ -3,6 +3,7 @@
 
   All checks for duplicates of a row come before its first change, so an error leaves nothing.
 */
+#include "durability.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "row_codec.h"
@@ -75,11 +76,13 @@ int ha_terrace::lock_key(const Bytes &key, Row_lock lock) const
 int ha_terrace::put_of_sequence(const Bytes &key, const Bytes &value) const
 {
   Failure failure;
-  const uint durability = session_durability(ha_thd());
-  return terrace_table_put(open_table->table, key.data(), key.size(), value.data(), value.size(),
-                           durability, failure.out()) == TERRACE_OK
-           ? 0
-           : failure.handler_error(ha_thd());
+  const uint wanted = wanted_durability(ha_thd());
+  // A kill could not end a wait of the library.
+  const uint durability = wanted == TERRACE_REMOTE ? uint(TERRACE_DURABLE) : wanted;
+  if (terrace_table_put(open_table->table, key.data(), key.size(), value.data(), value.size(),
+                        durability, failure.out()) != TERRACE_OK)
+    return failure.handler_error(ha_thd());
+  return wanted == TERRACE_REMOTE ? wait_for_store(ha_thd(), HAS_GONE_ON) : 0;
 }
 
 int ha_terrace::put(const Bytes &key, const Bytes &value) const
