@@ -5,8 +5,10 @@
 #include "renames.h"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <map>
+#include <mutex>
 
 /* Where a table keeps its mark. Its key begins as a counter's. */
 static const char MARK[] = {0, 4};
@@ -16,6 +18,12 @@ static const char ASIDE[] = "#aside";
 
 /* The version is at the beginning of the second part of the file. */
 static const size_t VERSION_AT = 64;
+
+static std::mutex lock;
+/* Names whose tables could not be moved to their definitions. */
+static std::set<Bytes> astray;
+/* Openings take no lock while there are none. */
+static std::atomic<bool> has_astray{false};
 
 Bytes version_of(const Bytes &table)
 {
@@ -67,11 +75,10 @@ terrace_status mark_all_of(const Bytes &table, Failure *failure)
   terrace_status status = TERRACE_OK;
   for (const Bytes &name : names)
   {
-    if (status != TERRACE_OK || mark_of(name) == version)
-      continue;
     terrace_table *opened =
       terrace_database_existing_table(terrace_db, name.c_str(), Failure().out());
-    if (opened)
+    // Also one that is there: where rows expire it would go before them.
+    if (opened && status == TERRACE_OK)
       status = mark(opened, version, failure);
     terrace_table_free(opened);
   }
@@ -87,10 +94,10 @@ struct Move
 
 static std::vector<Move> misplaced(const std::set<Bytes> &names)
 {
-  std::map<Bytes, Bytes> places;
+  std::map<Bytes, Bytes> versions, places;
   for (const Bytes &name : names)
   {
-    const Bytes version = version_of(name);
+    const Bytes version = versions[name] = version_of(name);
     if (!version.empty())
       places[version] = name;
   }
@@ -101,7 +108,8 @@ static std::vector<Move> misplaced(const std::set<Bytes> &names)
     if (!names.count(from))
       continue;
     const auto place = places.find(mark_of(name));
-    if (place == places.end() || place->second == from)
+    // A definition that was copied as a file has the version of another one.
+    if (place == places.end() || place->second == from || place->first == versions[from])
       continue;
     Move &move = found[{from, place->second}];
     move.from = from;
@@ -182,6 +190,24 @@ static void place_list(const Bytes &table, const std::set<Bytes> &names)
     }
 }
 
+/*
+  Of some names, those of moves that have failed, and of what waits for these. What has its place behind
+  a table that has none can wait for ever.
+*/
+static void note_astray(const std::set<Bytes> &names, std::set<Bytes> failed,
+                        const std::vector<Move> &moves)
+{
+  for (size_t step = 0; step < moves.size(); step++)
+    for (const Move &move : moves)
+      if (failed.count(move.to))
+        failed.insert(move.from);
+  std::lock_guard<std::mutex> guard(lock);
+  for (const Bytes &name : names)
+    astray.erase(name);
+  astray.insert(failed.begin(), failed.end());
+  has_astray = !astray.empty();
+}
+
 std::set<Bytes> place_tables(std::set<Bytes> names)
 {
   // One that a kill has left there.
@@ -191,11 +217,34 @@ std::set<Bytes> place_tables(std::set<Bytes> names)
   std::vector<Move> moves = misplaced(names);
   while (move_one(moves, &stuck))
     moves = misplaced(names);
+  note_astray(names, stuck, moves);
   for (const Move &move : moves)
     stuck.insert({move.from, move.to});
   for (const Bytes &name : names)
+  {
+    // No note has the name of what is aside. Those of the name that it has left bring it back.
+    if (stuck.count(name + ASIDE))
+      stuck.insert(name);
     place_list(name, names);
+  }
   return stuck;
+}
+
+bool is_astray(const Bytes &table)
+{
+  if (!has_astray)
+    return false;
+  std::lock_guard<std::mutex> guard(lock);
+  return astray.count(table);
+}
+
+int refuse_astray(const Bytes &table)
+{
+  if (!is_astray(table))
+    return 0;
+  const Bytes why = "table " + table + " has not found its rows behind a rename that has failed: "
+                    "restart the server, with space on the disk";
+  return fail_with(why.c_str());
 }
 
 Bytes find_definition(const Bytes &database, const Bytes &version)

@@ -1,11 +1,12 @@
 /*
   Which table of the library belongs to which definition, whatever their names are.
 
-  The server gives each definition that it makes a version, which no other one has, and which goes with
-  the file where that is renamed. A table, or each of its partitions, gets the version of its definition
-  as a mark before the first rename of a statement, and a copy gets it when it is made. The mark goes with
-  the table. It is of the last rename: a change in place gives a definition another version, and the next
-  rename another mark. So a mark says something beside the notes of renames alone (renames.h).
+  The server gives each definition that it makes a version, which goes with the file where that is
+  renamed. Only a file that was copied beside the server has the version of another one. A table, or each
+  of its partitions, gets the version of its definition as a mark before the first rename of a statement,
+  and a copy gets it when it is made too. The mark goes with the table. It is of the last rename: a change
+  in place gives a definition another version, and the next rename another mark. Where rows expire it
+  expires as they do. So a mark says something beside the notes of renames alone (renames.h).
 
   Thread safety: any thread.
 */
@@ -29,9 +30,18 @@ terrace_status mark_all_of(const Bytes &table, Failure *failure);
 
 /*
   Gives tables of some names those of their definitions, if these are among the same names. Where each
-  waits for the name of another one, one goes aside. Returns the names of those that cannot be moved.
+  waits for the name of another one, one goes aside. Returns the names of those that cannot be moved, and
+  the name that one of them has left when it went aside.
 */
 std::set<Bytes> place_tables(std::set<Bytes> names);
+
+/*
+  Whether a table is one whose move has failed, or one that waits for that. No statement opens, renames or
+  drops it: it would write into the rows of another one, or mark them as its own. The next start moves it.
+*/
+bool is_astray(const Bytes &table);
+/* Fails for such a table. */
+int refuse_astray(const Bytes &table);
 
 /* The name in a database whose definition has a version; empty for none. */
 Bytes find_definition(const Bytes &database, const Bytes &version);

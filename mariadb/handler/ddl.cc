@@ -232,6 +232,8 @@ int ha_terrace::delete_table(const char *path)
     return error;
   if (keeps_lost(name))
     return HA_ERR_NO_SUCH_TABLE;
+  if (int error = refuse_astray(table_of_partition(name)))
+    return error;
   Trx *of_connection = current_thd ? Trx::existing(current_thd) : nullptr;
   if (is_temporary(name) && of_connection && of_connection->has_written())
   {

@@ -1,6 +1,7 @@
 /*
   What the engine can do, and how a handler is opened, locked and closed.
 */
+#include "belonging.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "partition_info.h"
@@ -70,6 +71,8 @@ int ha_terrace::open(const char *name, int, uint)
   const Bytes of_table = name_of(name);
   if (is_own_table(of_table))
     return HA_ERR_NO_SUCH_TABLE;
+  if (int error = refuse_astray(table_of_partition(of_table)))
+    return error;
   open_table = Open_table::acquire(of_table, &failure);
   if (!open_table)
   {

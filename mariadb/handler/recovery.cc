@@ -1,4 +1,5 @@
 #include "recovery.h"
+#include "belonging.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "mysqld.h"
@@ -22,6 +23,8 @@ static int drop_partitioned(handlerton *hton, const char *path)
 {
   {
     std::shared_lock<std::shared_mutex> guard(in_drop);
+    if (int error = refuse_astray(name_of(path)))
+      return error;
     const std::vector<Bytes> names = partitions_of(name_of(path));
     // The server's drop removes the list before it asks for any.
     if (!names.empty())

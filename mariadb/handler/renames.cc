@@ -1,9 +1,11 @@
 /*
-  Each table that a statement renames is marked with the version of its definition (belonging.h). So what
-  a failure or a kill leaves is not guessed from names: a definition and its rows find each other in any
-  order of the names. The notes say which names a statement has used, and tables move among these alone.
-  A move goes to a name that is free, and one of a circle goes aside first, so no table is ever over
-  another one. What cannot be moved keeps its notes, and the next start looks at it by the same marks.
+  Each table that a statement renames is marked with the version of its definition (belonging.h), if that
+  can be read. A partition that becomes a table, or moves in its table, is neither marked nor noted. So
+  what a failure or a kill leaves of other renames is not guessed from names: a definition and its rows
+  find each other in any order of the names. The notes say which names a statement has used, and tables
+  move among these alone. A move goes to a name that is free, and one of a circle goes aside first, so no
+  table is ever over another one. What cannot be moved keeps its notes, and no statement gets at it until
+  the next start has looked at it by the same marks.
 */
 #include "renames.h"
 #include "belonging.h"
@@ -260,6 +262,10 @@ static int prepare(THD *thd, const Rename &rename)
 int begin_rename(THD *thd, const Bytes &from, const Bytes &to, bool *is_way_back)
 {
   Rename rename = {0, table_of_partition(from), table_of_partition(to)};
+  for (const Bytes &name : {rename.from, rename.to})
+    if (is_astray(name))
+      // The server's way back of this, which it has not done. A message would end its way back.
+      return has_own_definition(rename.from) ? refuse_astray(name) : HA_ERR_TABLE_EXIST;
   // A partition that becomes a table, or moves in its table, is not all that its definition names.
   if ((rename.from == from) != (rename.to == to) || rename.from == rename.to)
   {

@@ -101,11 +101,31 @@ static bool move_to_definition(const Bytes &from, const Bytes &to)
   return false;
 }
 
+/* Whether a database of a rename has a definition of a version. */
+static bool has_version(const Rename &rename, const Bytes &version)
+{
+  for (const Bytes &name : {rename.from, rename.to})
+    if (!find_definition(name.substr(0, name.find('/')), version).empty())
+      return true;
+  return false;
+}
+
+/*
+  Whether the mark of a table under the new name has nothing to say. It has expired with its rows, or an
+  earlier version of the handler has renamed the table, which leaves the mark of a definition that was
+  changed since. A backup has that of a definition that has gone.
+*/
+static bool is_unmarked(const Rename &rename)
+{
+  const Bytes mark = mark_of(rename.to);
+  return mark.empty() ||
+         (!is_backup(rename.to) && !has_any(rename.from) && !has_version(rename, mark));
+}
+
 /* Whether a table under the new name may be that of the definition under the old one. */
 static bool belongs(const Rename &rename)
 {
-  const Bytes mark = mark_of(rename.to);
-  return mark.empty() || mark == version_of(rename.from);
+  return mark_of(rename.to) == version_of(rename.from) || is_unmarked(rename);
 }
 
 void settle_before(const Rename &rename, Definitions *definitions)
@@ -165,11 +185,8 @@ static bool end_copy(const Bytes &copy, const Bytes &name)
 static bool drop_failed_copy(const Rename &rename)
 {
   const Bytes mark = mark_of(rename.to), copied = copied_table(rename.to);
-  if (mark.empty() || copied.empty() || has_definition(rename.to))
+  if (mark.empty() || copied.empty() || has_definition(rename.to) || has_version(rename, mark))
     return true;
-  for (const Bytes &name : {rename.from, rename.to})
-    if (!find_definition(name.substr(0, name.find('/')), mark).empty())
-      return true;
   for (const Bytes &name : {copied, backup_of(copied, rename.from)})
     if (name != rename.to && has_definition(name) && has_any(name))
       return end_drop(rename.to);
@@ -182,6 +199,15 @@ static bool is_waste(const Rename &rename)
   const Bytes version = version_of(rename.from);
   return is_backup(rename.to) && !has_definition(rename.to) && has_any(rename.to) &&
          !version.empty() && mark_of(rename.from) == version;
+}
+
+/* Whether a copy is of a table itself, which may be the copy of another one that had another name. */
+static bool is_altered(const Bytes &table, const Bytes &copy, const std::vector<Rename> &all)
+{
+  const Bytes backup = backup_of(table, copy);
+  return std::any_of(all.begin(), all.end(), [&](const Rename &one) {
+    return one.from == table && one.to == backup;
+  });
 }
 
 std::set<Bytes> settle(const std::vector<Rename> &all)
@@ -201,15 +227,15 @@ std::set<Bytes> settle(const std::vector<Rename> &all)
     const bool of_copy = is_copy(rename.from) && !is_hidden(rename.to);
     bool is_done = !stuck.count(rename.from) && !stuck.count(rename.to);
     if (is_done && of_copy)
-      is_done = end_copy(rename.from, rename.to) && drop_failed_copy(rename);
+      is_done = (is_altered(rename.to, rename.from, all) || end_copy(rename.from, rename.to)) &&
+                drop_failed_copy(rename);
     if (is_done && is_left(rename))
       is_done = move_definition({0, rename.to, rename.from}) &&
                 move_to_definition(rename.to, rename.from);
     else if (is_done && is_waste(rename))
       is_done = end_drop(rename.to);
-    // Its mark has expired with its rows.
-    else if (is_done && mark_of(rename.to).empty() && has_any(rename.to) &&
-             has_own_definition(rename.from) && !has_own_definition(rename.to))
+    else if (is_done && has_any(rename.to) && has_own_definition(rename.from) &&
+             !has_own_definition(rename.to) && is_unmarked(rename))
       is_done = move_to_definition(rename.to, rename.from);
     if (settle_references(rename.from, rename.to) && is_done)
       continue;

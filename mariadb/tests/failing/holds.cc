@@ -9,9 +9,10 @@
   `refuse-layout`, foreign keys for `refuse-keys`, the note of a rename for `refuse-note`, the drop of
   a table for `refuse-drop`, and what a table whose rows expire keeps for `refuse-kept`. As long as there
   is `no-kept`, that is refused, and for `no-options` the options of partitions `p1`. As long as there is
-  `format`, the record of a layout has another format, and for `unsynced` no directory can be synced. The
-  file `full` has two numbers: behind how many steps of renames the disk is full, and for how many. A step
-  writes a note, a mark or foreign keys, or renames a table.
+  `format`, the record of a layout has another format, for `unsynced` no directory can be synced, and for
+  `no-mark` renames write no marks, as those of an earlier version. The file `full` has two numbers:
+  behind how many steps of renames the disk is full, and for how many. A step writes a note, a mark or
+  foreign keys, or renames a table. Behind these comes the file `full-later`.
   A plugin for tests is linked with this.
 */
 #include "moments.h"
@@ -48,7 +49,7 @@ bool is_full()
   rewind(file);
   fprintf(file, "%d %d\n", is_now ? 0 : before - 1, is_now ? count - 1 : count);
   fclose(file);
-  if (is_now && count <= 1)
+  if (is_now && count <= 1 && rename((name + "-later").c_str(), name.c_str()))
     unlink(name.c_str());
   return is_now;
 }
@@ -107,11 +108,16 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
     if (is_asked("refuse-note"))
       return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
   }
+  const std::string place(static_cast<const char *>(key), key_len);
+  const bool is_mark = place == std::string("\0\4", 2);
+  if (is_mark)
+    terrace_yield("mark");
+  if (is_mark && is_there("no-mark"))
+    return TERRACE_OK;
   const bool is_kept_elsewhere = key_len == 9 || key_len == 10;
   if (is_kept_elsewhere && (is_there("no-kept") || is_asked("refuse-kept")))
     return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
-  const std::string place(static_cast<const char *>(key), key_len);
-  if ((key_len == 8 || place == std::string("\0\4", 2)) && is_full())
+  if ((key_len == 8 || is_mark) && is_full())
   {
     __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
     return as_full(error);

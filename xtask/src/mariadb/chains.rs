@@ -14,7 +14,7 @@ use super::between::Holds;
 use super::cut_ddl::send;
 use super::server::{Server, Start};
 use super::sessions::Session;
-use super::{FOLDER, build};
+use super::{FOLDER, astray, build};
 
 /// The folder of the server.
 const NAME: &str = "chains";
@@ -36,8 +36,8 @@ const STATEMENTS: &[(&str, &[&str])] = &[
     ("RENAME TABLE a TO old, b TO a", &["a", "b"]),
     ("RENAME TABLE a TO tmp, b TO a, tmp TO b", &["a", "b"]),
     ("RENAME TABLE a TO tmp, b TO a, c TO b, tmp TO c", &["a", "b", "c"]),
-    ("ALTER TABLE a ADD COLUMN x INT, ALGORITHM=COPY", &["a"]),
-    ("ALTER TABLE a ADD COLUMN x INT, RENAME TO above, ALGORITHM=COPY", &["a"]),
+    ("ALTER TABLE a ADD COLUMN x INT NOT NULL DEFAULT 7, ALGORITHM=COPY", &["a"]),
+    ("ALTER TABLE a ADD COLUMN x INT NOT NULL DEFAULT 7, RENAME TO above, ALGORITHM=COPY", &["a"]),
 ];
 
 /// A statement over tables of one kind.
@@ -128,10 +128,7 @@ impl Chain {
             bail!("the tables are\n{listed}");
         }
         for (name, own) in &named {
-            let rows = server.sql(&format!("SELECT who FROM {name}"), "cut")?;
-            if rows != format!("{own}\n{own}\n") {
-                bail!("table {name}, which is {own}, has the rows {rows}, of\n{listed}");
-            }
+            has_own_rows(server, name, own).context(listed.clone())?;
             let keys = server.sql(&format!("SHOW CREATE TABLE {name}"), "cut")?;
             let key = match (own.strip_prefix("below_"), self.kind) {
                 (Some(parent), _) => {
@@ -151,6 +148,47 @@ impl Chain {
         }
         has_each_once(server)
     }
+}
+
+/// Fails where a table has other rows than its own, or others than its definition says.
+fn has_own_rows(server: &Server, name: &str, own: &str) -> Result<()> {
+    let rows = server.sql(&format!("SELECT * FROM {name} ORDER BY id"), "cut")?;
+    let of_x = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'cut' \
+                AND column_name = 'x' AND table_name";
+    let has_x = server.sql(&format!("{of_x} = '{name}'"), "mysql")? == "1\n";
+    let x = if has_x { "\t7" } else { "" };
+    let checked = server.sql(&format!("CHECK TABLE {name}"), "cut")?;
+    if rows != format!("1\t{own}{x}\n2\t{own}{x}\n") || !checked.contains("status\tOK") {
+        bail!("table {name}, which is {own}, has the rows {rows}: {checked}");
+    }
+    Ok(())
+}
+
+/// Fails where a statement gets at a table that has not its own rows.
+fn refuses_what_is_astray(server: &Server) -> Result<()> {
+    let all = "SELECT table_name, table_comment FROM information_schema.tables \
+               WHERE table_schema = 'cut' ORDER BY 1";
+    for line in server.sql(all, "mysql")?.lines() {
+        let name = line.split_once('\t').context("a table has a comment")?.0;
+        let own = server.sql(&format!("SHOW CREATE TABLE {name}"), "cut");
+        if let Ok(made) = own {
+            let own = made.split("COMMENT='").nth(1).and_then(|rest| rest.split('\'').next());
+            has_own_rows(server, name, own.context("a table has a comment")?)?;
+            continue;
+        }
+        for statement in [
+            format!("INSERT INTO {name} (id, who) VALUES (3, 'new')"),
+            format!("RENAME TABLE {name} TO anything"),
+            format!("ALTER TABLE {name} ADD COLUMN y INT, ALGORITHM=COPY"),
+            format!("DROP TABLE {name}"),
+        ] {
+            match server.sql(&statement, "cut") {
+                Err(why) if format!("{why:#}").contains("restart the server") => {}
+                done => bail!("of a table that is astray: {statement}: {done:?}"),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Fails where only the server or the library has a table. A copy may be left of an ALTER TABLE
@@ -173,16 +211,23 @@ fn has_each_once(server: &Server) -> Result<()> {
 }
 
 /// Where the disk is full.
-struct Full(PathBuf);
+pub(super) struct Full(PathBuf);
 
 impl Full {
     /// Behind some steps, for some.
-    fn set(&self, before: usize, count: usize) -> Result<()> {
+    pub(super) fn set(&self, before: usize, count: usize) -> Result<()> {
         fs::write(&self.0, format!("{before} {count}\n")).context("having a full disk")
     }
 
+    /// At the next step, and at one more behind some.
+    pub(super) fn set_twice(&self, before: usize) -> Result<()> {
+        let later = self.0.with_file_name("full-later");
+        fs::write(later, format!("{before} 1\n")).context("having a full disk again")?;
+        self.set(0, 1)
+    }
+
     /// No longer. Whether a step has found it.
-    fn end(&self, count: usize) -> Result<bool> {
+    pub(super) fn end(&self, count: usize) -> Result<bool> {
         let Ok(left) = fs::read_to_string(&self.0) else { return Ok(true) };
         fs::remove_file(&self.0).context("having space again")?;
         Ok(left.trim() == format!("0 {}", count - 1) && count > 1)
@@ -200,6 +245,9 @@ pub(super) fn run(root: &Path, with_kills: bool, text: &str) -> Result<()> {
         Server::start(root, &plugin, &holds.start(start).environment("TERRACE_KILL", file))
     };
     let mut server = start(Start::fresh(NAME))?;
+    if "astray".contains(text) {
+        server = astray::run(server, (&holds, &full), || start(Start::kept(NAME)))?;
+    }
     let mut count = 0;
     for chain in Chain::all(text) {
         for length in [1, 2] {
@@ -211,6 +259,7 @@ pub(super) fn run(root: &Path, with_kills: bool, text: &str) -> Result<()> {
                 let was_full = full.end(length)?;
                 // What the end of the statement has no space for, a start does.
                 if length > 1 && chain.is_whole(&server).is_err() {
+                    refuses_what_is_astray(&server).with_context(context)?;
                     server.kill()?;
                     server = start(Start::kept(NAME))?;
                 }

@@ -1,6 +1,7 @@
 //! `cargo xtask mariadb`: the engine inside MariaDB. Installs what it needs, builds the plugin,
 //! starts a private server on a socket, and leaves a client's prompt; or tests, or measures.
 
+mod astray;
 mod bench;
 mod between;
 mod build;

@@ -55,7 +55,7 @@ pub(super) fn renames_outlive_their_connection(server: &Server, holds: &Holds) -
 }
 
 /// Renames a table while no directory can be synced, by a connection that has ended.
-fn rename_unsynced(server: &Server, holds: &Holds, names: &str) -> Result<()> {
+pub(super) fn rename_unsynced(server: &Server, holds: &Holds, names: &str) -> Result<()> {
     holds.is_so("unsynced", true)?;
     let mut session = Session::open(server, "test")?;
     session.send(&format!("RENAME TABLE {names}; SELECT CONNECTION_ID()"))?;
