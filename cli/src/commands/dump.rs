@@ -103,7 +103,7 @@ fn told(report: UnshippedReport) -> String {
     };
     match has_let_go {
         true => {
-            format!("{behind}; others may be missing, since the region was full: dump the rows")
+            format!("{behind}; others may be missing, since zones were let go: dump the rows")
         }
         false => behind,
     }

@@ -117,10 +117,12 @@ pub(super) struct SentData {
 }
 
 impl SentData {
-    /// What a checkpoint of the same directory names.
-    pub(super) fn of(checkpoint: &SentCheckpoint) -> SentData {
+    /// What a checkpoint names. Its prepares have the LSNs of its writer: they count if that is
+    /// this directory.
+    pub(super) fn of(checkpoint: &SentCheckpoint, is_own: bool) -> SentData {
         let mut sent = SentData::default();
         sent.keep_only(checkpoint);
+        sent.prepares.retain(|_, _| is_own);
         sent
     }
 

@@ -148,7 +148,7 @@ impl Shipper {
         let Beginning { writer, end, goes_on, newest, is_own } = beginning;
         let (opened_at, claim) = (engine.shared.committer.visible(), writer.number());
         let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
-        let sent = newest.as_ref().map_or_else(SentData::default, SentData::of);
+        let sent = newest.as_ref().map(|newest| SentData::of(newest, is_own)).unwrap_or_default();
         let own = newest.filter(|_| is_own);
         let checkpoints = CheckpointJob::new(claim, sent);
         let keeping = (early, engine.options.share_retention);
@@ -336,7 +336,8 @@ impl Shipping for Shipper {
             // A later opening tells by it whether the store was put back.
             if feed.is_noted() {
                 feed.set_noted(false);
-                drop(engine.ctx.note_kept(feed.acknowledged()));
+                // Behind the log's last commit a cleaner's copies may be acknowledged.
+                drop(engine.ctx.note_kept(feed.acknowledged().min(state.writer.last())));
             }
         }
         self.stopped.store(true, Ordering::Release);

@@ -59,8 +59,9 @@ pub struct UnshippedReport {
     pub commits: u64,
     /// Changes that were told.
     pub changes: u64,
-    /// Whether commits may be missing: the region was full while the store was away, and let some
-    /// go. The rows are in the directory: read it, or dump it.
+    /// Whether commits may be missing: the region was full while the store was away and let some
+    /// go, or an opening without [`Options::share`](crate::Options::share) did. The rows are in
+    /// the directory: read it, or dump it.
     pub has_let_go: bool,
 }
 
@@ -72,7 +73,8 @@ impl Database {
     /// These are left out:
     ///
     /// - changes of tables that were dropped or truncated since, drops, and changes of options.
-    ///   One that the store has under the name of a [`UnshippedChange::Table`] was dropped here;
+    ///   One that the store has under the name of a [`UnshippedChange::Table`] was dropped or
+    ///   renamed here. [`Database::table_names`] of this directory says which tables there are;
     /// - what is prepared and open ([`Database::list_prepared`]). What a prepared transaction wrote
     ///   is told where it was committed. If the store has it as prepared, roll it back there first;
     /// - of a bulk load, or of a transaction that fits in no zone, rows that a later commit has

@@ -23,7 +23,7 @@ use crate::base::options::Tier;
 use crate::base::record::{Lsn, TableId};
 use crate::os::Files;
 use crate::sstable::ExtentMeta;
-use crate::storage::ExtentStore;
+use crate::storage::{ExtentStore, Location};
 use crate::version::edit::{Edit, Op};
 use crate::version::journal::{self, Journal, JournalFloor, ReadEdits, Replayed};
 use crate::version::state::{Broken, State};
@@ -64,6 +64,8 @@ pub(crate) struct Ended {
     next_extent: u64,
     tables: BTreeSet<TableId>,
     pub(crate) extents: BTreeSet<u64>,
+    /// Where extents lie that were copied to another place under their ids.
+    copied: BTreeMap<u64, Location>,
     runs: BTreeSet<u64>,
     rows: BTreeSet<u64>,
 }
@@ -76,6 +78,9 @@ impl Ended {
                 Op::DropTable { table } => ended.tables.insert(*table),
                 Op::RemoveExtent { id, .. } | Op::RemoveFromRun { id, .. } => {
                     ended.extents.insert(*id)
+                }
+                Op::AddExtent { extent, .. } if ended.extents.remove(&extent.id) => {
+                    ended.copied.insert(extent.id, extent.location).is_none()
                 }
                 Op::DropRun { run, .. } => ended.runs.insert(*run),
                 Op::RemoveRow { id, .. } => ended.rows.insert(*id),
@@ -128,7 +133,11 @@ impl Ended {
             | Op::CommitRun { .. }
             | Op::DropRun { .. }
             | Op::RemoveRow { .. } => true,
-            Op::AddExtent { extent, .. } => self.extents.contains(&extent.id),
+            Op::AddExtent { extent, .. } => {
+                let is_elsewhere = |at: &Location| *at != extent.location;
+                self.extents.contains(&extent.id)
+                    || self.copied.get(&extent.id).is_some_and(is_elsewhere)
+            }
             Op::MoveExtent { id, .. } => self.extents.contains(id),
             Op::AddRun { run, .. } | Op::MoveFromRun { run, .. } => self.runs.contains(run),
             Op::AddRow { row, .. } => self.rows.contains(&row.id),

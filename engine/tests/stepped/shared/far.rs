@@ -117,6 +117,31 @@ fn what_a_takeover_brings_here_is_not_sent_again() {
     }
 }
 
+/// Bug: a salvage of a database that took over left out all that the takeover had brought here, and
+/// said nothing. Cause: an edit removes an extent and adds it in another place under its id, and a
+/// salvage took what was removed for gone. Fix: what is added again is there, where it was last.
+#[test]
+fn a_salvage_finds_what_a_takeover_brought_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two, new] = ["one", "two", "new"].map(|name| dir.path().join(name));
+    let url = format!("file://{}", dir.path().join("bucket").display());
+    let options = || terrace::Options::new().pm_size(4 << 20).stepped();
+    let db = options().object_store(&url).share(true).open(one).unwrap();
+    let table = db.table("t").unwrap();
+    (0..600).for_each(|n| table.put(key(n), vec![n as u8; 900]).unwrap());
+    db.compact_range(&table, ..).unwrap();
+    settle(|| db.step());
+    let expected = content(&db).unwrap();
+    let second = options().open_shared(&url, &two).unwrap();
+    assert!(far(&second) > 0, "the data lies in the store");
+    settle(|| second.step());
+    assert_eq!(far(&second), 0, "it was brought here");
+    second.close().unwrap();
+    let report = options().salvage(&two, &new).unwrap();
+    let found = content(&Database::open(&new).unwrap()).unwrap();
+    assert_eq!(found["t"], expected["t"], "{report:?}");
+}
+
 /// Bug: a takeover read all rows that a prepared transaction had written over or deleted, before it
 /// claimed. Cause: it replayed prepares in transactions with a snapshot, which compare each row
 /// with that. Fix: they have none. They lock the same rows.
