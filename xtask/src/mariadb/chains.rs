@@ -182,9 +182,15 @@ fn refuses_what_is_astray(server: &Server) -> Result<()> {
             format!("ALTER TABLE {name} ADD COLUMN y INT, ALGORITHM=COPY"),
             format!("DROP TABLE {name}"),
         ] {
-            match server.sql(&statement, "cut") {
-                Err(why) if format!("{why:#}").contains("restart the server") => {}
-                done => bail!("of a table that is astray: {statement}: {done:?}"),
+            // Without the list of its partitions the server does not come to the handler.
+            let texts = ["restart the server", "read from the .par file", "(errno: 2 "];
+            let done = server.sql(&statement, "cut");
+            let is_refused = done.as_ref().is_err_and(|why| {
+                let said = format!("{why:#}");
+                texts.iter().any(|text| said.contains(text))
+            });
+            if !is_refused {
+                bail!("of a table that is astray: {statement}: {done:?}");
             }
         }
     }
