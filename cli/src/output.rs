@@ -270,6 +270,12 @@ pub(crate) fn say(text: &str) {
     writeln!(io::stderr(), "{text}").unwrap_or_default();
 }
 
+/// Writes an object as a line of JSON.
+pub(crate) fn write_json_line(to: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string(line).map_err(io::Error::other)?;
+    writeln!(to, "{}", in_json(&text))
+}
+
 /// JSON without the control characters that it may have as they are: those from 7f on, which some
 /// terminals obey.
 pub(crate) fn in_json(text: &str) -> String {

@@ -14,7 +14,7 @@ use crate::args::{DumpArguments, LoadArguments};
 use crate::failure::{Failure, Outcome};
 use crate::file;
 use crate::interrupt::{self, Stops, stopped};
-use crate::output::{JsonBytes, in_json};
+use crate::output::{JsonBytes, write_json_line};
 use crate::session::Session;
 use crate::text::{Encoding, counted};
 
@@ -177,10 +177,7 @@ fn dump_lines(
     to: &mut dyn Write,
 ) -> Result<DumpReport, Failure> {
     let mut to = Until(to);
-    let mut line = |line: &DumpLine<'_>| {
-        let text = serde_json::to_string(line).map_err(io::Error::other)?;
-        writeln!(to, "{}", in_json(&text))
-    };
+    let mut line = |line: &DumpLine<'_>| write_json_line(&mut to, line);
     let failed = |error| Failure::io("write the dump", &error);
     line(&DumpLine::Dump { dump: VERSION }).map_err(failed)?;
     let report = database.dump_entries(options, |entry| {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use terrace::{Database, UnshippedChange, UnshippedReport};
 
 use crate::failure::Failure;
-use crate::output::{JsonBytes, in_json};
+use crate::output::{JsonBytes, write_json_line};
 use crate::text::Encoding;
 
 /// The version of the lines.
@@ -74,22 +74,22 @@ impl<'a> UnshippedLine<'a> {
     ) -> Option<UnshippedLine<'a>> {
         let text = |bytes| JsonBytes::new(encoding, bytes);
         Some(match change {
-            UnshippedChange::Put(table, key, value) => {
+            UnshippedChange::Put { table, key, value } => {
                 UnshippedLine::Put { commit, table, put: text(key), value: text(value) }
             }
-            UnshippedChange::Delete(table, key) => {
+            UnshippedChange::Delete { table, key } => {
                 UnshippedLine::Delete { commit, table, delete: text(key) }
             }
-            UnshippedChange::DeleteRange(table, key, end) => {
-                let (delete_from, up_to) = (text(key), end.map(text));
+            UnshippedChange::DeleteRange { table, from, end } => {
+                let (delete_from, up_to) = (text(from), end.map(text));
                 UnshippedLine::DeleteRange { commit, table, delete_from, up_to }
             }
-            UnshippedChange::Merge(table, key, operands) => {
+            UnshippedChange::Merge { table, key, operands } => {
                 let operands = operands.into_iter().map(text).collect();
                 UnshippedLine::Merge { commit, table, merge: text(key), operands }
             }
             UnshippedChange::Blob(blob) => UnshippedLine::Blob { commit, blob: text(blob) },
-            UnshippedChange::Table(name, options) => {
+            UnshippedChange::Table { name, options } => {
                 let options = options.named().into_iter().collect();
                 UnshippedLine::Table { commit, make_table: name, options }
             }
@@ -107,10 +107,7 @@ pub(super) fn dump_unshipped(
     encoding: Encoding,
     to: &mut dyn Write,
 ) -> Result<UnshippedReport, Failure> {
-    let mut line = |line: &UnshippedLine<'_>| {
-        let text = serde_json::to_string(line).map_err(io::Error::other)?;
-        writeln!(to, "{}", in_json(&text))
-    };
+    let mut line = |line: &UnshippedLine<'_>| write_json_line(to, line);
     let failed = |error| Failure::io("write the dump", &error);
     line(&UnshippedLine::Begin { unshipped: VERSION }).map_err(failed)?;
     let report = database.unshipped(url, |commit, change| {

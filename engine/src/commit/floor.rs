@@ -80,7 +80,10 @@ impl Floor {
         };
         match (read(0), read(1)) {
             (Ok(a), Ok(b)) => Ok((if a.number > b.number { a } else { b }, None)),
-            (Ok(floor), Err(damage)) | (Err(damage), Ok(floor)) => Ok((floor, Some(damage))),
+            (Ok(floor), Err(mut damage)) | (Err(mut damage), Ok(floor)) => {
+                damage.got += ", or a power cut has torn it";
+                Ok((floor, Some(damage)))
+            }
             (Err(damage), Err(_)) => Err(Error::corrupt(damage)),
         }
     }

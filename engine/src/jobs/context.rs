@@ -182,9 +182,9 @@ impl JobContext {
         Ok(())
     }
 
-    /// Writes the superblock, and notes that.
+    /// Writes the superblock, and notes that. A verification reads it while all is quiet.
     pub(crate) fn write(&self, superblock: &mut Superblock, mut next: Superblock) -> Result<()> {
-        let written = next.write(&self.shared.region);
+        let written = self.shared.committer.while_quiet(|| next.write(&self.shared.region));
         written.inspect_err(|e| self.shared.stop_because(&e.to_string()))?;
         *superblock = next;
         Ok(())

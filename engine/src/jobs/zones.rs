@@ -144,24 +144,18 @@ fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
     if ctx.options.has(Failpoint::KeepDeadZones) {
         return Ok(Vec::new());
     }
+    // Where a commit waits, few zones are worth the syncs too.
+    let batch = if ctx.shared.zones.keeps_waiting() { Batch::Any } else { batch };
     let found = dead_and_shipped(ctx, batch)?;
-    // What the store has goes first, also where it is too little for this job.
-    let goes_first = batch != Batch::Any && !found_shipped(ctx).is_empty();
-    let is_next = found.is_empty() && !goes_first;
-    if is_next && let_go_if_full(ctx)? { dead_and_shipped(ctx, batch) } else { Ok(found) }
-}
-
-/// Dead zones that are not kept for the shared store.
-fn found_shipped(ctx: &JobContext) -> Vec<u32> {
-    let committer = &ctx.shared.committer;
-    ctx.shared.zones.dead(committer.durable().min(committer.kept()))
+    // What the store has goes first.
+    if found.is_empty() && let_go_if_full(ctx)? { dead_and_shipped(ctx, batch) } else { Ok(found) }
 }
 
 /// As [`releasable`], of zones that are not kept for the shared store.
 fn dead_and_shipped(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
     let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
     let upto = |lsn: Lsn| lsn.min(committer.kept());
-    let durable = found_shipped(ctx);
+    let durable = zones.dead(upto(committer.durable()));
     if !are_worth_it(ctx, &durable, batch) {
         return Ok(Vec::new());
     }

@@ -222,7 +222,13 @@ impl Kept {
                 let known = before.get(&name).filter(|known| known.number == place.beat);
                 let beat = known.copied().unwrap_or(fresh);
                 is_bounded = self.is_silent(beat);
+                // A takeover that left its registration has ended, or starts over: its base is too
+                // old to be held (`left_behind`).
+                let has_left = is_bounded && name.starts_with(TAKEOVER);
                 self.starting.insert(name, beat);
+                if has_left {
+                    continue;
+                }
             }
             needs.push(Needs { place, is_bounded });
         }

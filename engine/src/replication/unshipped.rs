@@ -16,7 +16,7 @@ use crate::base::options::TableOptions;
 use crate::base::record::{
     ChainBase, Cursor, Kind, LSN_MAX, Lsn, OperandList, SYSTEM_TABLE, TableId, decode_end,
 };
-use crate::commit::{Content, StreamPlaces};
+use crate::commit::{Content, StoredGroup, StreamPlaces};
 use crate::engine::table_events::TableEvent;
 use crate::engine::{Database, Engine};
 use crate::memtable::Record;
@@ -28,21 +28,52 @@ use crate::table::TableCore;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnshippedChange<'a> {
-    /// A row was put: its table, key and value.
-    Put(&'a str, &'a [u8], &'a [u8]),
-    /// A row was deleted: its table and key.
-    Delete(&'a str, &'a [u8]),
-    /// Rows of a table were deleted, from a key on, up to another one, which is not among them.
-    DeleteRange(&'a str, &'a [u8], Option<&'a [u8]>),
-    /// Operands were merged into a row: its table and key, and the operands, the oldest first.
-    Merge(&'a str, &'a [u8], Vec<&'a [u8]>),
+    /// A row was put.
+    Put {
+        /// The name of its table.
+        table: &'a str,
+        /// Its key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// A row was deleted.
+    Delete {
+        /// The name of its table.
+        table: &'a str,
+        /// Its key.
+        key: &'a [u8],
+    },
+    /// Rows of a table were deleted.
+    DeleteRange {
+        /// The name of the table.
+        table: &'a str,
+        /// The first key.
+        from: &'a [u8],
+        /// The key behind the last one; `None` for all keys from the first on.
+        end: Option<&'a [u8]>,
+    },
+    /// Operands were merged into a row.
+    Merge {
+        /// The name of its table.
+        table: &'a str,
+        /// Its key.
+        key: &'a [u8],
+        /// The operands, the oldest first.
+        operands: Vec<&'a [u8]>,
+    },
     /// The commit's blob.
     Blob(&'a [u8]),
-    /// A table of this name was created, with these options.
-    Table(&'a str, TableOptions),
+    /// A table was created.
+    Table {
+        /// Its name.
+        name: &'a str,
+        /// Its options.
+        options: TableOptions,
+    },
     /// A table has this name from here on. Changes before are told with it too.
     Renamed(&'a str),
-    /// A table lost all its rows.
+    /// The table of this name lost all its rows.
     Truncate(&'a str),
 }
 
@@ -72,7 +103,7 @@ impl Database {
     /// number of the commit beside the change. Tables have the names that they have in the end.
     /// These are left out:
     ///
-    /// - changes of tables that were dropped or truncated since, drops, and changes of options.
+    /// - rows of tables that were dropped or truncated since, drops, and changes of options.
     ///   One that the store has under the name of a [`UnshippedChange::Table`] was dropped or
     ///   renamed here. [`Database::table_names`] of this directory says which tables there are;
     /// - what is prepared and open ([`Database::list_prepared`]). What a prepared transaction wrote
@@ -128,13 +159,10 @@ impl Database {
             UnshippedReport { shipped, last: shipped, has_let_go, ..UnshippedReport::default() };
         let tables = engine.tables();
         let names = tables.iter().map(|table| (table.id(), table.name())).collect();
-        let mut places = StreamPlaces::default();
-        let groups = engine.shared.committer.stored_groups(&mut places, from + 1)?;
-        for group in if has_let_go { groups.that_are_whole() } else { groups } {
+        let groups = || unshipped_groups(engine, from + 1, has_let_go);
+        let names = names_of(names, groups()?)?;
+        for group in groups()? {
             let group = group?;
-            if group.content != Content::Commit || group.lsn > engine.recovered {
-                continue;
-            }
             (report.commits, report.last) = (report.commits + 1, group.lsn);
             let mut tell = |change: UnshippedChange<'_>| {
                 report.changes += 1;
@@ -155,6 +183,50 @@ impl Database {
         }
         Ok(report)
     }
+}
+
+/// The commits from an LSN on.
+fn unshipped_groups(
+    engine: &Engine,
+    from: Lsn,
+    has_let_go: bool,
+) -> Result<impl Iterator<Item = Result<StoredGroup<'_>>>> {
+    let mut places = StreamPlaces::default();
+    let groups = engine.shared.committer.stored_groups(&mut places, from)?;
+    let groups = if has_let_go { groups.that_are_whole() } else { groups };
+    let is_told =
+        |group: &StoredGroup<'_>| group.content == Content::Commit && group.lsn <= engine.recovered;
+    Ok(groups.filter(move |group| group.as_ref().map_or(true, is_told)))
+}
+
+/// The names of tables by their numbers.
+struct TableNames {
+    there: BTreeMap<TableId, String>,
+    /// Also by the numbers that they had before a truncation.
+    of_events: BTreeMap<TableId, String>,
+}
+
+/// As they are told: of tables that are there, by the numbers that commits have.
+fn names_of<'a>(
+    there: BTreeMap<TableId, String>,
+    groups: impl Iterator<Item = Result<StoredGroup<'a>>>,
+) -> Result<TableNames> {
+    let mut truncated = Vec::new();
+    for group in groups {
+        for record in group?.records_beside_plain().filter(|it| it.kind == Kind::TableEvent) {
+            if let Some(TableEvent::Truncate { table, new, .. }) =
+                TableEvent::decode(record.key, record.value)
+            {
+                truncated.push((table, new));
+            }
+        }
+    }
+    let mut of_events = there.clone();
+    for (table, new) in truncated.into_iter().rev() {
+        let name = of_events.get(&new).cloned();
+        name.map(|name| of_events.insert(table, name));
+    }
+    Ok(TableNames { there, of_events })
 }
 
 /// The last commit of the directory that the log of a store has, and the last one, by the
@@ -248,32 +320,31 @@ fn row_from(
 }
 
 /// The changes that a record is; none if it is of no table that is there.
-fn changes_of<'a>(
-    record: &Record<'a>,
-    names: &'a BTreeMap<TableId, String>,
-) -> Vec<UnshippedChange<'a>> {
+fn changes_of<'a>(record: &Record<'a>, names: &'a TableNames) -> Vec<UnshippedChange<'a>> {
     let (key, value) = (record.key, record.value);
     if record.table == SYSTEM_TABLE {
         return match record.kind {
             Kind::Blob => vec![UnshippedChange::Blob(value)],
-            Kind::TableEvent => event_of(key, value, names).into_iter().collect(),
+            Kind::TableEvent => event_of(key, value, &names.of_events).into_iter().collect(),
             _ => Vec::new(),
         };
     }
-    let Some(name) = names.get(&record.table) else { return Vec::new() };
+    let Some(table) = names.there.get(&record.table) else { return Vec::new() };
     match record.kind {
-        Kind::Put => vec![UnshippedChange::Put(name, key, value)],
-        Kind::Delete => vec![UnshippedChange::Delete(name, key)],
+        Kind::Put => vec![UnshippedChange::Put { table, key, value }],
+        Kind::Delete => vec![UnshippedChange::Delete { table, key }],
         Kind::RangeDelete => {
             let end = decode_end(key, value);
-            end.map(|end| UnshippedChange::DeleteRange(name, key, end)).into_iter().collect()
+            end.map(|end| UnshippedChange::DeleteRange { table, from: key, end })
+                .into_iter()
+                .collect()
         }
-        Kind::Merge => merge_of(name, key, value),
+        Kind::Merge => merge_of(table, key, value),
         _ => Vec::new(),
     }
 }
 
-/// What an event did to a table that is there.
+/// What an event did to a table that is there, or that a truncation has replaced.
 fn event_of<'a>(
     key: &[u8],
     value: &[u8],
@@ -281,7 +352,7 @@ fn event_of<'a>(
 ) -> Option<UnshippedChange<'a>> {
     match TableEvent::decode(key, value)? {
         TableEvent::Create { table, options, .. } => {
-            names.get(&table).map(|name| UnshippedChange::Table(name, options))
+            names.get(&table).map(|name| UnshippedChange::Table { name, options })
         }
         TableEvent::Rename { table, .. } => {
             names.get(&table).map(|name| UnshippedChange::Renamed(name))
@@ -294,13 +365,14 @@ fn event_of<'a>(
 }
 
 /// What a record of operands does: it may bring the value that they go on from.
-fn merge_of<'a>(name: &'a str, key: &'a [u8], value: &'a [u8]) -> Vec<UnshippedChange<'a>> {
+fn merge_of<'a>(table: &'a str, key: &'a [u8], value: &'a [u8]) -> Vec<UnshippedChange<'a>> {
     let Some(operands) = OperandList::decode(value) else { return Vec::new() };
     let base = match operands.base {
         ChainBase::Below => None,
-        ChainBase::None => Some(UnshippedChange::Delete(name, key)),
-        ChainBase::Value(value) => Some(UnshippedChange::Put(name, key, value)),
+        ChainBase::None => Some(UnshippedChange::Delete { table, key }),
+        ChainBase::Value(value) => Some(UnshippedChange::Put { table, key, value }),
     };
-    let merged = UnshippedChange::Merge(name, key, operands.operands().collect());
+    let operands = operands.operands().collect();
+    let merged = UnshippedChange::Merge { table, key, operands };
     base.into_iter().chain([merged]).collect()
 }

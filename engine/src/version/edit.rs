@@ -21,7 +21,7 @@ pub(crate) enum Op<E = Arc<Extent>> {
     RenameTable { table: TableId, name: String },
     /// An extent enters a level.
     AddExtent { table: TableId, level: u8, extent: E },
-    /// An extent leaves a level for good.
+    /// An extent leaves a level: for good, or the same edit adds it in another place.
     RemoveExtent { table: TableId, level: u8, id: u64 },
     /// D of the interval rises to `seq`.
     Drained { table: TableId, seq: Lsn, interval: KeyInterval },

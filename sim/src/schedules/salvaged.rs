@@ -62,8 +62,9 @@ pub(super) fn compare(ledger: &Ledger, first: (&str, &State), second: (&str, &St
 /// Transactions that are prepared are the one thing that is not in the new database. What a cut has
 /// torn is told too, as what may never have been committed.
 fn judge(ledger: &Ledger, report: &SalvageReport) {
-    // The second is a record, the third what lies behind one that is not there at all.
-    let told = ["prepared", "never committed", "never have been committed"];
+    // The second is a record, the third what lies behind one that is not there at all, the fourth
+    // the floor slot that was written.
+    let told = ["prepared", "never committed", "never have been committed", "has torn it"];
     let may_be = |what: &str| told.iter().any(|text| what.contains(text));
     let lost = report.lost.iter().filter(|damage| !may_be(&damage.to_string()));
     let lost: Vec<String> = lost.map(ToString::to_string).collect();

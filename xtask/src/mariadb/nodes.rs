@@ -171,7 +171,8 @@ fn is_lost(root: &Path, plugin: &Path, terrace: &Path, log: &[&str]) -> Result<(
     promote(terrace, &url, &taken)?;
     let at = format!("--terrace-data-dir={}", taken.join("00000001").display());
     if !log.is_empty() {
-        // Nobody was answered for what was prepared for the lost log. The server ends behind that.
+        // The lost log alone could commit what is prepared, and no client has an answer for it. The
+        // server ends once it has rolled that back.
         let heuristic = [&*share, &at, "--tc-heuristic-recover=rollback"];
         drop(Server::start(root, plugin, &Start::fresh("next").with(&heuristic)));
     }

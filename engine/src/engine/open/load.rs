@@ -342,7 +342,7 @@ pub(super) fn make_durable(
     // A takeover has all that the store has.
     let found = superblock.shared_cut.map_or(recovered.last, |cut| cut.min(recovered.last));
     superblock.shared_cut = lsn_after.is_none().then_some(found);
-    // This opening releases zones whatever the shared store has.
+    // An opening that does not share releases zones that the shared store may need.
     superblock.kept = superblock.kept.filter(|_| shares);
     superblock.lsn_base = recovered.seen.max(superblock.lsn_base).max(lsn_after.unwrap_or(0));
     superblock.write(region)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::registration::Registration;
 use super::*;
 use crate::os::Files;
-use crate::replication::log::entry_name;
+use crate::replication::log::{Entry, EntryBody, LogClaim, entry_name};
 use crate::storage::object_testing::ObjectServer;
 use crate::storage::{open_client, shared_name};
 use terrace_testkit::SimFiles;
@@ -258,6 +258,10 @@ fn a_takeover_stays_registered_while_it_reads_what_an_earlier_writer_sent() {
     };
     (10..40).for_each(|number| make(number, &|| BTreeSet::from([(3, 4)])));
     assert_eq!(registered(), 1);
+    // Bug: it held sixteen checkpoints for good. Cause: a reader that is silent is bounded by so
+    // many. Fix: one of a takeover holds none.
+    let oldest = log.head().unwrap().0.oldest;
+    assert_eq!(oldest, 38, "the last two are kept");
     make(40, &no_piece);
     assert_eq!(registered(), 0);
 }
@@ -433,4 +437,22 @@ fn entries_with_which_readers_of_the_last_two_checkpoints_go_on_are_kept() {
         assert_eq!(oldest(), expected, "behind checkpoint {number}");
         assert!(server.names().contains(&entry_name(expected)));
     }
+}
+
+/// Bug: a directory told commits that the store has. Cause: a void claim, which came into a hole,
+/// stayed in the log, and was taken for the one behind the directory's own. Fix: the next writer
+/// deletes those between the last claim that counts and its own.
+#[test]
+fn a_void_claim_goes_and_one_that_counts_stays() {
+    let (server, log) = begun();
+    for number in [2, 5] {
+        let claim = LogClaim { nonce: [number as u8; 16], incarnation: 1, owner: String::new() };
+        let body = EntryBody::Claim(claim);
+        let entry = Entry { number, claim: number, checkpoint: 0, first: 0, last: 9, body };
+        log.append(number, &entry.encode().unwrap().into()).unwrap();
+    }
+    kept(0).behind(2).delete_entries(&log, OWN).unwrap();
+    let left: Vec<String> =
+        server.names().into_iter().filter(|name| name.contains("/log/")).collect();
+    assert_eq!(left, [entry_name(2)]);
 }

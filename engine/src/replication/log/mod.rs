@@ -12,6 +12,8 @@ mod registers;
 mod shared_log;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use entry::LogClaim;
 pub(crate) use entry::{Entry, EntryBody, EntryKind, LogCheckpoint, NewBody, SharedTable};
 pub(crate) use groups::{
     DataPiece, GroupKind, LargePart, PartKind, PrepareHead, SegmentGroups, SharedPrepare,

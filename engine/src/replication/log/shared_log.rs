@@ -397,11 +397,23 @@ impl SharedLog {
     /// The error of a store that has nothing to start from.
     pub(crate) fn empty(&self, kind: ErrorKind) -> Error {
         let message = format!(
-            "the store {} has no shared database with a checkpoint; open one with share \
-             first, and see that the URL is the same",
+            "the store {} has no shared database with a checkpoint; wait for the first one of its \
+             writer, or open a database there with share; see that the URL is the same",
             self.address()
         );
         Error::new(kind, message)
+    }
+
+    /// The error of an opening where another directory's writer has sent a claim, and nothing else.
+    pub(super) fn begun(&self, claim: &LogClaim) -> Error {
+        let address = self.address();
+        let message = format!(
+            "another database begins to use the shared store {address}: {claim} has claimed it, \
+             and has sent no checkpoint; use another prefix, or wait and follow it; if that \
+             directory is lost, the store has none of its commits: delete all objects below \
+             {address}/shared"
+        );
+        Error::new(ErrorKind::Fenced, message)
     }
 
     /// The error of an opening that another one has overtaken.

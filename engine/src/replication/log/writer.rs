@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::entry::{Entry, EntryBody, EntryCompressor, EntryKind, LogClaim, NewBody, NewHead};
-use super::shared_log::{Appended, LogEnd, SharedLog};
+use super::shared_log::{Appended, LogEnd, SharedLog, entry_name};
 use crate::base::error::{Error, ErrorKind, Mismatch, Result};
 use crate::base::record::{Lsn, Reader, checksum, put_u32, put_u64};
 use crate::engine::open::CLAIMS_FILE;
@@ -91,8 +91,13 @@ impl LogWriter {
             body: EntryBody::Claim(LogClaim { nonce, incarnation, owner: owner() }),
         };
         let appended = log.append(number, &entry.encode()?.into())?;
-        // Where the log went on meanwhile, the claim is in a hole that a collector made.
-        if matches!(appended, Appended::Taken) || log.is_past(number)? {
+        if matches!(appended, Appended::Taken) {
+            return Ok(None);
+        }
+        // Where the log went on meanwhile, the claim is in a hole that a collector made. It is
+        // void, and a directory that asks what the store lacks would take it for one that counts.
+        if log.is_past(number)? {
+            log.delete(&[entry_name(number)])?;
             return Ok(None);
         }
         Ok(Some(LogWriter {
@@ -193,15 +198,15 @@ impl LogWriter {
     }
 }
 
-/// Whether the last claim is the directory's own; its number if so, `None` for an empty log. A log
-/// without a checkpoint has no commit, and nobody can take it over. So a machine that was lost
-/// before its first one leaves the store to whoever shares next.
+/// Whether the last claim is the directory's own; its number if so, `None` for an empty log. Also a
+/// claim without a checkpoint may be that of a writer that lives, and has commits.
 fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<[u8; 16]>> {
-    if end.claim == 0 || end.checkpoint == 0 {
+    if end.claim == 0 {
         return Ok(None);
     }
     match log.claim(end.claim)? {
         Some(claim) if known.has(claim.nonce) => Ok(Some(claim.nonce)),
+        Some(claim) if end.checkpoint == 0 => Err(log.begun(&claim)),
         Some(claim) => Err(log.fenced(&format!("{claim} has claimed it"))),
         None => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
     }

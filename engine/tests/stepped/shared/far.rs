@@ -83,7 +83,7 @@ fn a_takeover_fetches_what_is_read() {
 }
 
 /// Bug: after a takeover each checkpoint sent all data that the takeover had brought here, though
-/// the store had it. Cause: what it brought was written anew, under other ids, and it knew of no
+/// the store had it. Cause: the takeover wrote it anew, under other ids, and knew of no
 /// checkpoint before. Fix: extents come as they are, and the newest checkpoint's are known.
 #[test]
 fn what_a_takeover_brings_here_is_not_sent_again() {

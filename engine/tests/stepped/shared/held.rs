@@ -84,8 +84,8 @@ fn commits_that_a_cut_left_go_out_as_segments() {
     }
 }
 
-/// Names that are lost, runs that are not kept, a cut without a shipped commit in between: whatever
-/// an opening finds, the store comes to have it.
+/// An opening may find a renamed table, a commit with runs, or no commit that was shipped since the
+/// cut before. The store comes to have all that it finds.
 #[test]
 fn what_any_opening_finds_comes_to_the_store() {
     let _turn = alone();
