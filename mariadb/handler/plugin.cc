@@ -291,9 +291,12 @@ static void open_with_store(terrace_options *options, Failure *failure)
   }
 }
 
+/* Whether the database was the writer of a shared store: the library keeps its claims in a file. */
+static bool has_claimed() { return !access((std::string(data_dir) + "/shared").c_str(), F_OK); }
+
 /*
   Opens the database. One that another machine has taken the store from is opened to read, so that its
-  tables are there.
+  tables are there. A store that was never this database's is an error.
 */
 static bool open_database()
 {
@@ -303,7 +306,7 @@ static bool open_database()
       terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK &&
       terrace_options_set_progress(options, goes_on, nullptr, failure.out()) == TERRACE_OK)
     open_with_store(options, &failure);
-  if (!terrace_db && has_role() && failure.status() == TERRACE_FENCED)
+  if (!terrace_db && has_role() && failure.status() == TERRACE_FENCED && has_claimed())
   {
     begin_fenced(failure.message());
     if (set_role(options, &of_reader))

@@ -52,13 +52,18 @@ enum UnshippedLine<'a> {
         make_table: &'a str,
         options: BTreeMap<&'static str, String>,
     },
-    Renamed {
+    Rename {
         commit: u64,
-        rename_to: &'a str,
+        rename: &'a str,
+        to: &'a str,
     },
     Truncate {
         commit: u64,
         truncate: &'a str,
+    },
+    Drop {
+        commit: u64,
+        drop: &'a str,
     },
     End {
         end: UnshippedReport,
@@ -93,7 +98,10 @@ impl<'a> UnshippedLine<'a> {
                 let options = options.named().into_iter().collect();
                 UnshippedLine::Table { commit, make_table: name, options }
             }
-            UnshippedChange::Renamed(name) => UnshippedLine::Renamed { commit, rename_to: name },
+            UnshippedChange::Rename { from, to } => {
+                UnshippedLine::Rename { commit, rename: from, to }
+            }
+            UnshippedChange::Drop(drop) => UnshippedLine::Drop { commit, drop },
             UnshippedChange::Truncate(name) => UnshippedLine::Truncate { commit, truncate: name },
             _ => return None,
         })

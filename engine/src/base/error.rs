@@ -55,8 +55,8 @@ pub enum ErrorKind {
     UnknownOutcome,
     /// Stored bytes are not what was written. See [`Error::damage`] for the place.
     Corrupt,
-    /// Another opening took the object store of this database over. This one can write no more:
-    /// close it. The message names the other one.
+    /// Another opening has the object store, or took it over. This one cannot write: close it. The
+    /// message names the other one.
     Fenced,
     /// The database, or the object that the handle stood for, was closed.
     Closed,

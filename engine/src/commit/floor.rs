@@ -81,7 +81,9 @@ impl Floor {
         match (read(0), read(1)) {
             (Ok(a), Ok(b)) => Ok((if a.number > b.number { a } else { b }, None)),
             (Ok(floor), Err(mut damage)) | (Err(mut damage), Ok(floor)) => {
-                damage.got += ", or a power cut has torn it";
+                // In a file a page is written whole.
+                let may_be_torn = region.is_persistent_memory();
+                damage.got += if may_be_torn { ", or a power cut has torn it" } else { "" };
                 Ok((floor, Some(damage)))
             }
             (Err(damage), Err(_)) => Err(Error::corrupt(damage)),

@@ -297,7 +297,8 @@ impl Catalog {
         let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(table)?.core();
         self.count_live.finish(&self.ctx)?;
-        let done = self.carry_out(&TableEvent::Drop { table: core.id() }, Some(&core))?;
+        let event = TableEvent::Drop { table: core.id(), name: core.name() };
+        let done = self.carry_out(&event, Some(&core))?;
         debug_assert!(done.lsn > core.created(), "a table is dropped after it was created");
         self.ctx.tables.remove(&core.name());
         done.in_journal?;
@@ -314,7 +315,8 @@ impl Catalog {
             return Err(Error::new(ErrorKind::Exists, format!("there is a table {to:?} already")));
         }
         let core = slot.core();
-        let event = TableEvent::Rename { table: core.id(), name: to.to_string() };
+        let (name, before) = (to.to_string(), core.name());
+        let event = TableEvent::Rename { table: core.id(), name, before };
         let done = self.carry_out(&event, None)?;
         self.ctx.tables.rename(&core.name(), to);
         debug_assert!(self.find(to).is_some_and(|found| Arc::ptr_eq(&found, &slot)), "one slot");

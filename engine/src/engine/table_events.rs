@@ -3,6 +3,8 @@
 //! An event is decided by its commit; the journal follows. The journal keeps the LSN of the last
 //! event it contains, and an opening applies those it finds beyond (`docs/commit.md`).
 
+use std::collections::BTreeMap;
+
 use crate::base::options::TableOptions;
 use crate::base::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 use crate::version::{Edit, Op, VersionSet};
@@ -17,10 +19,12 @@ pub(crate) enum TableEvent {
     },
     Drop {
         table: TableId,
+        name: String,
     },
     Rename {
         table: TableId,
         name: String,
+        before: String,
     },
     Truncate {
         table: TableId,
@@ -41,8 +45,8 @@ impl TableEvent {
     pub(crate) fn encode(&self) -> (Vec<u8>, Vec<u8>) {
         let (operation, table, new, name) = match self {
             TableEvent::Create { table, name, .. } => (1, *table, 0, name.as_str()),
-            TableEvent::Drop { table } => (2, *table, 0, ""),
-            TableEvent::Rename { table, name } => (3, *table, 0, name.as_str()),
+            TableEvent::Drop { table, name } => (2, *table, 0, name.as_str()),
+            TableEvent::Rename { table, name, .. } => (3, *table, 0, name.as_str()),
             TableEvent::Truncate { table, new, name, .. } => (4, *table, *new, name.as_str()),
             TableEvent::Options { table, .. } => (5, *table, 0, ""),
         };
@@ -59,6 +63,9 @@ impl TableEvent {
             TableEvent::Options { options, expired, .. } => {
                 put_u64(&mut value, *expired);
                 options.encode(&mut value);
+            }
+            TableEvent::Rename { before, .. } if !before.is_empty() => {
+                put_bytes(&mut value, before.as_bytes());
             }
             _ => {}
         }
@@ -78,8 +85,13 @@ impl TableEvent {
         };
         match (key, rest) {
             ([1], _) => Some(TableEvent::Create { table, name, options: options()? }),
-            ([2], []) => Some(TableEvent::Drop { table }),
-            ([3], []) => Some(TableEvent::Rename { table, name }),
+            ([2], []) => Some(TableEvent::Drop { table, name }),
+            ([3], _) => {
+                let before = if rest.is_empty() { &[] } else { r.bytes()? };
+                let is_all = rest.is_empty() || rest.len() == 4 + before.len();
+                let before = String::from_utf8(before.to_vec()).ok()?;
+                is_all.then_some(TableEvent::Rename { table, name, before })
+            }
             ([4], _) => Some(TableEvent::Truncate { table, new, name, options: options()? }),
             ([5], _) => {
                 let (expired, fields) = rest.split_first_chunk()?;
@@ -102,8 +114,8 @@ impl TableEvent {
         };
         let mut ops: Vec<Op<E>> = match self.clone() {
             TableEvent::Create { table, name, options } => create(table, name, options).collect(),
-            TableEvent::Drop { table } => vec![Op::DropTable { table }],
-            TableEvent::Rename { table, name } => vec![Op::RenameTable { table, name }],
+            TableEvent::Drop { table, .. } => vec![Op::DropTable { table }],
+            TableEvent::Rename { table, name, .. } => vec![Op::RenameTable { table, name }],
             TableEvent::Truncate { table, new, name, options } => {
                 let drop = std::iter::once(Op::DropTable { table });
                 drop.chain(create(new, name, options)).collect()
@@ -116,6 +128,39 @@ impl TableEvent {
         };
         ops.push(Op::Counters { next_table: 0, next_extent: 0, table_event_lsn: lsn });
         Edit { ops }
+    }
+
+    /// Makes of names behind the event those before it. Whether it says enough for that: events of
+    /// earlier versions do not.
+    pub(crate) fn undo(&self, names: &mut BTreeMap<TableId, String>) -> bool {
+        match self {
+            TableEvent::Create { table, .. } => _ = names.remove(table),
+            TableEvent::Drop { table, name } | TableEvent::Rename { table, before: name, .. } => {
+                names.insert(*table, name.clone());
+                return !name.is_empty();
+            }
+            TableEvent::Truncate { table, new, name, .. } => {
+                names.remove(new);
+                names.insert(*table, name.clone());
+            }
+            TableEvent::Options { .. } => {}
+        }
+        true
+    }
+
+    /// Makes of names before the event those behind it.
+    pub(crate) fn redo(&self, names: &mut BTreeMap<TableId, String>) {
+        match self {
+            TableEvent::Create { table, name, .. } | TableEvent::Rename { table, name, .. } => {
+                names.insert(*table, name.clone());
+            }
+            TableEvent::Drop { table, .. } => _ = names.remove(table),
+            TableEvent::Truncate { table, new, name, .. } => {
+                names.remove(table);
+                names.insert(*new, name.clone());
+            }
+            TableEvent::Options { .. } => {}
+        }
     }
 
     /// Whether a table ends with it.
@@ -142,8 +187,9 @@ mod tests {
             TableEvent::Create { table: 3, name: "a".into(), options },
             TableEvent::Create { table: 3, name: "a".into(), options: aging },
             TableEvent::Create { table: 3, name: "a".into(), options: usual.large_values(4096) },
-            TableEvent::Drop { table: 3 },
-            TableEvent::Rename { table: 3, name: "b".into() },
+            TableEvent::Drop { table: 3, name: "b".into() },
+            TableEvent::Rename { table: 3, name: "b".into(), before: "a".into() },
+            TableEvent::Rename { table: 3, name: "b".into(), before: String::new() },
             TableEvent::Truncate { table: 3, new: 4, name: "b".into(), options: usual },
             TableEvent::Truncate { table: 3, new: 4, name: "b".into(), options },
             TableEvent::Options { table: 3, options: usual, expired: 0 },

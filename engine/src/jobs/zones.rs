@@ -147,8 +147,12 @@ fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
     // Where a commit waits, few zones are worth the syncs too.
     let batch = if ctx.shared.zones.keeps_waiting() { Batch::Any } else { batch };
     let found = dead_and_shipped(ctx, batch)?;
-    // What the store has goes first.
-    if found.is_empty() && let_go_if_full(ctx)? { dead_and_shipped(ctx, batch) } else { Ok(found) }
+    if !found.is_empty() || !is_to_let_go(ctx) {
+        return Ok(found);
+    }
+    // What the store has goes first, however little it is.
+    let found = dead_and_shipped(ctx, Batch::Any)?;
+    if found.is_empty() && ctx.let_go()? { dead_and_shipped(ctx, batch) } else { Ok(found) }
 }
 
 /// As [`releasable`], of zones that are not kept for the shared store.
@@ -175,22 +179,21 @@ fn dead_and_shipped(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
 /// A region is nearly full where one in so many of its units is left.
 const NEARLY_FULL: u32 = 8;
 
-/// Lets zones go that are kept for the shared store alone, before any writer waits for them: where
-/// they are half of the region, or where that is nearly full. Whether it did.
-fn let_go_if_full(ctx: &JobContext) -> Result<bool> {
+/// Whether zones are to go that are kept for the shared store alone, before any writer waits for
+/// them: where they are half of the region, or where that is nearly full.
+fn is_to_let_go(ctx: &JobContext) -> bool {
     let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
-    let Some(feed) = committer.feed() else { return Ok(false) };
+    let Some(feed) = committer.feed() else { return false };
     let dead = zones.dead_units((feed.kept(), committer.durable()));
     feed.note_dead(dead > 0);
     if dead == 0 || !feed.may_let_go() {
-        return Ok(false);
+        return false;
     }
     // The region may grow on another thread: what is free is of an earlier moment.
     let (free, room) = (zones.free(), zones.room());
     let left = room.saturating_sub(zones.geometry().units) + free;
     let is_full = left * NEARLY_FULL <= room && dead * 2 * NEARLY_FULL >= room;
-    let goes = dead * 2 >= room || is_full || zones.keeps_waiting();
-    if goes { ctx.let_go() } else { Ok(false) }
+    dead * 2 >= room || is_full || zones.keeps_waiting()
 }
 
 /// A zone is cleaned when at most one in so many of its records lives.

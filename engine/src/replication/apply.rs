@@ -492,14 +492,14 @@ impl Applier {
                 let options = self.fitting(*options);
                 self.db.inner.catalog.set_followed_options(&name, options)?;
             }
-            TableEvent::Drop { table } => {
+            TableEvent::Drop { table, .. } => {
                 if let Some(name) = self.call(*table, None)
                     && is_there(&name)
                 {
                     self.db.drop_table(&name)?;
                 }
             }
-            TableEvent::Rename { table, name } => {
+            TableEvent::Rename { table, name, .. } => {
                 let before = self.call(*table, Some(name));
                 if let Some(before) = before.filter(|before| before != name && is_there(before)) {
                     self.db.rename_table(&before, name)?;

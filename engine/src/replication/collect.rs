@@ -4,9 +4,9 @@
 //! the data of checkpoints from which a registered follower reads. Readers that start have no
 //! bound, as long as they are alive.
 //!
-//! The head moves first. Claims stay for ever: the object of a claim is what a writer meets that
-//! was taken over. Data of a later claim is another writer's. Data that this writer reads from the
-//! store stays as long as it does so.
+//! The head moves first. Claims that count stay for ever: the object of a claim is what a writer
+//! meets that was taken over. Data of a later claim is another writer's. Data that this writer
+//! reads from the store stays as long as it does so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -185,7 +185,7 @@ impl Kept {
         let oldest = self.first_needed(log, &needs)?;
         log.check_open()?;
         if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
-            return Ok(true);
+            return Ok(false);
         }
         let below = if self.early { newest + 1 } else { oldest };
         self.delete_entries(log, below)?;
@@ -349,7 +349,7 @@ impl Kept {
                 continue;
             }
             if number < self.claim {
-                match log.header(number)? {
+                match sound(log.header(number))? {
                     Some(header)
                         if header.kind == EntryKind::Claim && number <= self.claim_before =>
                     {

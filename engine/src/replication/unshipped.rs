@@ -71,10 +71,17 @@ pub enum UnshippedChange<'a> {
         /// Its options.
         options: TableOptions,
     },
-    /// A table has this name from here on. Changes before are told with it too.
-    Renamed(&'a str),
+    /// A table was renamed.
+    Rename {
+        /// The name before.
+        from: &'a str,
+        /// The name behind.
+        to: &'a str,
+    },
     /// The table of this name lost all its rows.
     Truncate(&'a str),
+    /// The table of this name was dropped.
+    Drop(&'a str),
 }
 
 /// What the directory of a writer has, and the shared store lacks.
@@ -100,18 +107,16 @@ impl Database {
     /// Tells each change that this directory has committed and that the shared store at `url`
     /// lacks, commit after commit: for the directory of a writer that was taken over, which is
     /// opened by [`Options::open_read_only`](crate::Options::open_read_only). `each` is given the
-    /// number of the commit beside the change. Tables have the names that they have in the end.
-    /// These are left out:
+    /// number of the commit beside the change. Tables have the names that they had at the commit,
+    /// so changes can be carried out one after the other. These are left out:
     ///
-    /// - rows of tables that were dropped or truncated since, drops, and changes of options.
-    ///   One that the store has under the name of a [`UnshippedChange::Table`] was dropped or
-    ///   renamed here. [`Database::table_names`] of this directory says which tables there are;
+    /// - rows of tables that were dropped or truncated since, and changes of options;
     /// - what is prepared and open ([`Database::list_prepared`]). What a prepared transaction wrote
     ///   is told where it was committed. If the store has it as prepared, roll it back there first;
     /// - of a bulk load, or of a transaction that fits in no zone, rows that a later commit has
     ///   replaced.
     ///
-    /// It costs a reading of the zones behind `shipped`, and memory for a table's name each.
+    /// It costs two readings of the zones behind `shipped`, and memory for the names of tables.
     ///
     /// # Errors
     ///
@@ -158,9 +163,8 @@ impl Database {
         let mut report =
             UnshippedReport { shipped, last: shipped, has_let_go, ..UnshippedReport::default() };
         let tables = engine.tables();
-        let names = tables.iter().map(|table| (table.id(), table.name())).collect();
         let groups = || unshipped_groups(engine, from + 1, has_let_go);
-        let names = names_of(names, groups()?)?;
+        let mut names = TableNames::before(&tables, groups()?)?;
         for group in groups()? {
             let group = group?;
             (report.commits, report.last) = (report.commits + 1, group.lsn);
@@ -169,6 +173,10 @@ impl Database {
                 each(group.lsn, change).map_err(|error| of_stream("write", error))
             };
             for record in group.records() {
+                if let Some(event) = event_in(&record) {
+                    change_by(&event).into_iter().try_for_each(&mut tell)?;
+                    event.redo(&mut names.now);
+                }
                 changes_of(&record, &names).into_iter().try_for_each(&mut tell)?;
             }
             if group.has_runs() {
@@ -199,34 +207,32 @@ fn unshipped_groups(
     Ok(groups.filter(move |group| group.as_ref().map_or(true, is_told)))
 }
 
-/// The names of tables by their numbers.
+/// How tables are called at a commit.
 struct TableNames {
-    there: BTreeMap<TableId, String>,
-    /// Also by the numbers that they had before a truncation.
-    of_events: BTreeMap<TableId, String>,
+    /// The tables that are there in the end.
+    there: BTreeSet<TableId>,
+    now: BTreeMap<TableId, String>,
 }
 
-/// As they are told: of tables that are there, by the numbers that commits have.
-fn names_of<'a>(
-    there: BTreeMap<TableId, String>,
-    groups: impl Iterator<Item = Result<StoredGroup<'a>>>,
-) -> Result<TableNames> {
-    let mut truncated = Vec::new();
-    for group in groups {
-        for record in group?.records_beside_plain().filter(|it| it.kind == Kind::TableEvent) {
-            if let Some(TableEvent::Truncate { table, new, .. }) =
-                TableEvent::decode(record.key, record.value)
-            {
-                truncated.push((table, new));
-            }
+impl TableNames {
+    /// At the first commit that is told.
+    fn before<'a>(
+        tables: &[Arc<TableCore>],
+        groups: impl Iterator<Item = Result<StoredGroup<'a>>>,
+    ) -> Result<TableNames> {
+        let mut now = tables.iter().map(|table| (table.id(), table.name())).collect();
+        let mut events = Vec::new();
+        for group in groups {
+            events.extend(group?.records_beside_plain().filter_map(|record| event_in(&record)));
         }
+        events.iter().rev().for_each(|event| _ = event.undo(&mut now));
+        Ok(TableNames { there: tables.iter().map(|table| table.id()).collect(), now })
     }
-    let mut of_events = there.clone();
-    for (table, new) in truncated.into_iter().rev() {
-        let name = of_events.get(&new).cloned();
-        name.map(|name| of_events.insert(table, name));
+
+    /// The name of a table whose rows are told.
+    fn of_rows(&self, table: TableId) -> Option<&str> {
+        self.there.contains(&table).then(|| self.now.get(&table)).flatten().map(String::as_str)
     }
-    Ok(TableNames { there, of_events })
 }
 
 /// The last commit of the directory that the log of a store has, and the last one, by the
@@ -319,17 +325,35 @@ fn row_from(
     Ok(None)
 }
 
-/// The changes that a record is; none if it is of no table that is there.
+/// The event that a record is.
+fn event_in(record: &Record<'_>) -> Option<TableEvent> {
+    let is_event = record.table == SYSTEM_TABLE && record.kind == Kind::TableEvent;
+    is_event.then(|| TableEvent::decode(record.key, record.value)).flatten()
+}
+
+/// What an event did to a table.
+fn change_by(event: &TableEvent) -> Option<UnshippedChange<'_>> {
+    Some(match event {
+        TableEvent::Create { name, options, .. } => {
+            UnshippedChange::Table { name, options: *options }
+        }
+        TableEvent::Rename { name, before, .. } => {
+            UnshippedChange::Rename { from: before, to: name }
+        }
+        TableEvent::Truncate { name, .. } => UnshippedChange::Truncate(name),
+        TableEvent::Drop { name, .. } => UnshippedChange::Drop(name),
+        TableEvent::Options { .. } => return None,
+    })
+}
+
+/// The changes of rows that a record is, and its blob; none if its table is gone in the end.
 fn changes_of<'a>(record: &Record<'a>, names: &'a TableNames) -> Vec<UnshippedChange<'a>> {
     let (key, value) = (record.key, record.value);
     if record.table == SYSTEM_TABLE {
-        return match record.kind {
-            Kind::Blob => vec![UnshippedChange::Blob(value)],
-            Kind::TableEvent => event_of(key, value, &names.of_events).into_iter().collect(),
-            _ => Vec::new(),
-        };
+        let blob = (record.kind == Kind::Blob).then_some(UnshippedChange::Blob(value));
+        return blob.into_iter().collect();
     }
-    let Some(table) = names.there.get(&record.table) else { return Vec::new() };
+    let Some(table) = names.of_rows(record.table) else { return Vec::new() };
     match record.kind {
         Kind::Put => vec![UnshippedChange::Put { table, key, value }],
         Kind::Delete => vec![UnshippedChange::Delete { table, key }],
@@ -341,26 +365,6 @@ fn changes_of<'a>(record: &Record<'a>, names: &'a TableNames) -> Vec<UnshippedCh
         }
         Kind::Merge => merge_of(table, key, value),
         _ => Vec::new(),
-    }
-}
-
-/// What an event did to a table that is there, or that a truncation has replaced.
-fn event_of<'a>(
-    key: &[u8],
-    value: &[u8],
-    names: &'a BTreeMap<TableId, String>,
-) -> Option<UnshippedChange<'a>> {
-    match TableEvent::decode(key, value)? {
-        TableEvent::Create { table, options, .. } => {
-            names.get(&table).map(|name| UnshippedChange::Table { name, options })
-        }
-        TableEvent::Rename { table, .. } => {
-            names.get(&table).map(|name| UnshippedChange::Renamed(name))
-        }
-        TableEvent::Truncate { new, .. } => {
-            names.get(&new).map(|name| UnshippedChange::Truncate(name))
-        }
-        TableEvent::Drop { .. } | TableEvent::Options { .. } => None,
     }
 }
 

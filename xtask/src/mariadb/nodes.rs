@@ -559,6 +559,10 @@ fn on_s3(root: &Path, plugin: &Path) -> Result<()> {
     server.sql("INSERT INTO t VALUES (3, 30, 'three')", "test")?;
     all_is_shipped(&server)?;
     second.stop()?;
+    // Bug: one whose directory never was the store's started too, and only read. Cause: each fenced
+    // start does so. Fix: those alone whose directory has claimed once.
+    let other = Start::fresh("never").with(&[&share, &credentials]);
+    refused(Server::start(root, plugin, &other)?, "has claimed it")?;
     server.stop()
 }
 

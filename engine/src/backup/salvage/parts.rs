@@ -96,7 +96,7 @@ fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
     let mut tables: BTreeMap<TableId, Known> = BTreeMap::new();
     let events = records.iter().filter(|record| record.kind == Kind::TableEvent);
     for event in events.filter_map(|record| TableEvent::decode(record.key, record.value)) {
-        if let TableEvent::Drop { table } | TableEvent::Truncate { table, .. } = event {
+        if let TableEvent::Drop { table, .. } | TableEvent::Truncate { table, .. } = event {
             tables.insert(table, Known::Dropped);
         }
         let options = |table| match tables.get(&table) {
@@ -107,7 +107,7 @@ fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
             TableEvent::Drop { .. } => continue,
             TableEvent::Create { table, name, options } => (table, name, options),
             TableEvent::Truncate { new, name, options, .. } => (new, name, options),
-            TableEvent::Rename { table, name } => (table, name, options(table)),
+            TableEvent::Rename { table, name, .. } => (table, name, options(table)),
             TableEvent::Options { table, options: new, .. } => {
                 if let Some(Known::Named(_, options)) = tables.get_mut(&table) {
                     *options = new;
@@ -278,7 +278,7 @@ mod tests {
         let create = |table| TableEvent::Create { table, name: "a".into(), options };
         let truncate =
             |table| TableEvent::Truncate { table, new: table + 1, name: "a".into(), options };
-        let rename = |table| TableEvent::Rename { table, name: "a".into() };
+        let rename = |table| TableEvent::Rename { table, name: "a".into(), before: "b".into() };
         // The event between them is lost: a truncation, a drop, or that the other was renamed.
         let after_truncation = after(&[create(3), truncate(4)]);
         let want = [(4, Known::Dropped), (5, named("a"))];

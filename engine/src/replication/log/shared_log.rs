@@ -410,8 +410,8 @@ impl SharedLog {
         let message = format!(
             "another database begins to use the shared store {address}: {claim} has claimed it, \
              and has sent no checkpoint; use another prefix, or wait and follow it; if that \
-             directory is lost, the store has none of its commits: delete all objects below \
-             {address}/shared"
+             directory is lost and its process has ended for good, the store has none of its \
+             commits: delete all objects below {address}/shared"
         );
         Error::new(ErrorKind::Fenced, message)
     }

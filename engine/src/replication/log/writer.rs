@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::entry::{Entry, EntryBody, EntryCompressor, EntryKind, LogClaim, NewBody, NewHead};
-use super::shared_log::{Appended, LogEnd, SharedLog, entry_name};
+use super::shared_log::{Appended, LogEnd, SharedLog};
 use crate::base::error::{Error, ErrorKind, Mismatch, Result};
 use crate::base::record::{Lsn, Reader, checksum, put_u32, put_u64};
 use crate::engine::open::CLAIMS_FILE;
@@ -91,13 +91,9 @@ impl LogWriter {
             body: EntryBody::Claim(LogClaim { nonce, incarnation, owner: owner() }),
         };
         let appended = log.append(number, &entry.encode()?.into())?;
-        if matches!(appended, Appended::Taken) {
-            return Ok(None);
-        }
-        // Where the log went on meanwhile, the claim is in a hole that a collector made. It is
-        // void, and a directory that asks what the store lacks would take it for one that counts.
-        if log.is_past(number)? {
-            log.delete(&[entry_name(number)])?;
+        // Where the log went on meanwhile, the claim may be in a hole that a collector made. It may
+        // count as well, if another one has claimed behind it, so it stays.
+        if matches!(appended, Appended::Taken) || log.is_past(number)? {
             return Ok(None);
         }
         Ok(Some(LogWriter {

@@ -71,21 +71,11 @@ impl GoesOn {
             (before, self.bytes) = (group.lsn, self.bytes + group.bytes());
         }
         let is_whole = before == engine.recovered || follows(before, engine.recovered + 1);
-        Ok(is_whole && events.into_iter().rev().all(|event| self.undo(event.as_ref())))
-    }
-
-    /// Undoes a table event; whether it says enough for that.
-    fn undo(&mut self, event: Option<&TableEvent>) -> bool {
-        match event {
-            Some(TableEvent::Create { table, .. }) => self.tables.retain(|it| it.id != *table),
-            Some(TableEvent::Truncate { table, new, .. }) => {
-                let of = self.tables.iter_mut().filter(|it| it.id == *new);
-                of.for_each(|it| it.id = *table);
-            }
-            Some(TableEvent::Options { .. }) => {}
-            // The name before is in the log alone.
-            Some(TableEvent::Drop { .. } | TableEvent::Rename { .. }) | None => return false,
-        }
-        true
+        let tables = std::mem::take(&mut self.tables).into_iter();
+        let mut names = tables.map(|it| (it.id, it.name)).collect();
+        let mut undone = events.into_iter().rev();
+        let says_enough = undone.all(|event| event.is_some_and(|it| it.undo(&mut names)));
+        self.tables = names.into_iter().map(|(id, name)| SharedTable { id, name }).collect();
+        Ok(is_whole && says_enough)
     }
 }
