@@ -135,9 +135,13 @@ impl TableEvent {
     pub(crate) fn undo(&self, names: &mut BTreeMap<TableId, String>) -> bool {
         match self {
             TableEvent::Create { table, .. } => _ = names.remove(table),
+            TableEvent::Drop { name, .. } | TableEvent::Rename { before: name, .. }
+                if name.is_empty() =>
+            {
+                return false;
+            }
             TableEvent::Drop { table, name } | TableEvent::Rename { table, before: name, .. } => {
                 names.insert(*table, name.clone());
-                return !name.is_empty();
             }
             TableEvent::Truncate { table, new, name, .. } => {
                 names.remove(new);
@@ -177,6 +181,35 @@ impl TableEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Names behind an event and those before it. An event of an earlier version changes none.
+    #[test]
+    fn names_are_undone_and_redone() {
+        let named = |name: &str| BTreeMap::from([(3, name.to_string())]);
+        let (a, b) = (named("a"), named("b"));
+        let renamed =
+            |before: &str| TableEvent::Rename { table: 3, name: "b".into(), before: before.into() };
+        let options = TableOptions::new();
+        let truncated = TableEvent::Truncate { table: 3, new: 4, name: "a".into(), options };
+        let dropped = TableEvent::Drop { table: 3, name: "a".into() };
+        let created = TableEvent::Create { table: 3, name: "a".into(), options };
+        let next = BTreeMap::from([(4, "a".to_string())]);
+        for (event, before, behind) in [
+            (renamed("a"), &a, &b),
+            (truncated, &a, &next),
+            (dropped, &a, &BTreeMap::new()),
+            (created, &BTreeMap::new(), &a),
+        ] {
+            let mut names = behind.clone();
+            assert!(event.undo(&mut names));
+            assert_eq!(names, *before, "{event:?}");
+            event.redo(&mut names);
+            assert_eq!(names, *behind, "{event:?}");
+        }
+        let mut names = b.clone();
+        assert!(!renamed("").undo(&mut names));
+        assert_eq!(names, b);
+    }
 
     #[test]
     fn events_round_trip() {

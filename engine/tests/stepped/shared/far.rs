@@ -83,8 +83,8 @@ fn a_takeover_fetches_what_is_read() {
 }
 
 /// Bug: after a takeover each checkpoint sent all data that the takeover had brought here, though
-/// the store had it. Cause: the takeover wrote it anew, under other ids, and knew of no
-/// checkpoint before. Fix: extents come as they are, and the newest checkpoint's are known.
+/// the store had it. Cause: the takeover wrote the extents again under other ids, and did not keep
+/// what the newest checkpoint names. Fix: it copies extents as they are, and keeps those names.
 #[test]
 fn what_a_takeover_brings_here_is_not_sent_again() {
     let _turn = alone();

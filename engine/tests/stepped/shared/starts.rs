@@ -394,8 +394,8 @@ fn a_takeover_that_stood_still_has_all_data() {
 }
 
 /// Bug: an opening with `share` took the store from a writer that had just begun and lived. Cause:
-/// a log without a checkpoint counted as nobody's. Fix: the opening is refused, and its error says
-/// what to delete if that writer is lost.
+/// the opening took a log without a checkpoint for an empty one. Fix: the opening fails, and its
+/// error says what to delete if that writer is lost.
 #[test]
 fn a_store_whose_first_checkpoint_never_came_is_its_writers() {
     let _turn = alone();
