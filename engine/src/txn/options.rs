@@ -200,13 +200,16 @@ pub(crate) fn run<T, E: From<Error>>(
         // Of a plain write in `f`, say: it waited for who waits for this transaction.
         let met_deadlock = here.has_met_deadlock();
         drop(here);
-        let failed = match done.and_then(|done| Ok(txn.commit().map(|()| done)?)) {
-            Ok(done) => return Ok(done),
-            Err(e) => e,
+        // `f` may have made another error of the one that ended the transaction, or none.
+        let (failed, again) = match done {
+            Err(e) => (e, inner.may_run_again(met_deadlock)),
+            Ok(done) => match txn.commit() {
+                Ok(()) => return Ok(done),
+                Err(e) => (e.into(), inner.may_run_again(false)),
+            },
         };
         runs += 1;
-        // `f` may have made another error of the one that ended the transaction, or none.
-        if runs == RUNS || !inner.may_run_again(met_deadlock) {
+        if runs == RUNS || !again {
             return Err(failed);
         }
         pause(runs, inner.id);

@@ -258,12 +258,11 @@ impl Inner {
     }
 
     /// Whether it is best run again: a conflict or a deadlock has ended it, or a call beside it has
-    /// `met_deadlock`. Never where its commit is there, or may be.
+    /// `met_deadlock` and it goes on. Never where its commit is there, or may be.
     pub(super) fn may_run_again(&self, met_deadlock: bool) -> bool {
         match *self.state.lock() {
-            State::Ended(End::Conflict | End::Deadlock) => true,
-            State::Ended(End::Committed | End::Prepared | End::Unknown) => false,
-            _ => met_deadlock,
+            State::Ended(end) => matches!(end, End::Conflict | End::Deadlock),
+            State::Running(_) => met_deadlock,
         }
     }
 
