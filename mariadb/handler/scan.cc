@@ -12,6 +12,9 @@
 int ha_terrace::begin_read()
 {
   Trx *of_connection = trx();
+  // Under LOCK TABLES the server tells this of no statement that uses a sequence.
+  if (is_sequence() && !of_connection->handle())
+    return of_connection->begin_statement(true, false);
   if (!of_connection->handle())
     return fail_with("the transaction of this connection has ended; roll it back");
   if (is_sequence())

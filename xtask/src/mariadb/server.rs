@@ -134,7 +134,21 @@ impl Server {
 
     /// A client of a database.
     pub(super) fn client(&self, database: &str) -> Command {
-        let mut command = Command::new("mariadb");
+        self.tool("mariadb", database)
+    }
+
+    /// What `mariadb-dump` makes of a database, with no more options.
+    pub(super) fn dump(&self, database: &str) -> Result<String> {
+        let output = limited(&self.tool("mariadb-dump", database)).output();
+        let output = output.context("starting mariadb-dump")?;
+        if !output.status.success() {
+            bail!("mariadb-dump: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn tool(&self, program: &str, database: &str) -> Command {
+        let mut command = Command::new(program);
         command.args(["--no-defaults", "--user=root"]);
         command.arg(format!("--socket={}", self.socket().display())).arg(database);
         command
