@@ -506,6 +506,11 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   // The server renames the new definition behind this, and does not sync that.
   if (is_committed)
     note_definition(thd, open_table->name_of_table());
+  if (int failed = is_committed ? begin_definition(thd, open_table->name_of_table()) : 0)
+  {
+    print_error(failed, MYF(0));
+    return true;
+  }
   if (!context)
   {
     if (!is_committed || same_attributes(table->s->option_struct, altered->s->option_struct))

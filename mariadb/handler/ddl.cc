@@ -90,6 +90,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     return error;
   if (int error = check_references(of_table, form, keys))
     return error;
+  if (int error = begin_definition(thd, of_table))
+    return error;
   terrace_table_options *options = terrace_table_options_new();
   terrace_table *created = nullptr;
   int wrong = set_attributes(form->s->option_struct, options);
@@ -252,6 +254,8 @@ int ha_terrace::delete_table(const char *path)
   // The server's definition of what was renamed before is not behind this drop then.
   if (sync_renames(ha_thd()))
     return my_errno;
+  // A drop gives space back: it goes on where there is none for the mark.
+  begin_definition(ha_thd(), name);
   if (!is_temporary(name) && !is_recovering())
     note_definition(ha_thd(), name);
   // A start would give the keys of a copy that is gone to the table (references.h).
@@ -272,6 +276,9 @@ int rename_library_table(const Bytes &from, const Bytes &to)
     return 0;
   Failure failure;
   bool is_way_back = false;
+  for (const Bytes &name : {from, to})
+    if (int error = begin_definition(current_thd, name))
+      return error;
   if (int error = begin_rename(current_thd, from, to, &is_way_back))
     return error;
   // The server takes each rename back that has failed, also one that was not done.
@@ -370,6 +377,8 @@ int ha_terrace::truncate()
   if (!name)
     return failure.handler_error(ha_thd());
   close_cursor();
+  // As a drop.
+  begin_definition(ha_thd(), terrace_string_text(name));
   const terrace_status status =
     terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
   terrace_string_free(name);

@@ -1,5 +1,6 @@
 #include "recovery.h"
 #include "belonging.h"
+#include "definitions.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "mysqld.h"
@@ -92,6 +93,7 @@ static int recovery_done(handlerton *)
   if (only_reads())
     return 0;
   settle_renames(false);
+  settle_definitions();
   warn_of_tables_without_definitions();
   return 0;
 }

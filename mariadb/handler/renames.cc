@@ -9,11 +9,13 @@
 */
 #include "renames.h"
 #include "belonging.h"
+#include "definitions.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "partitions.h"
 #include "recovery.h"
 #include "references.h"
+#include "role.h"
 #include "settle.h"
 #include "trx.h"
 #include "yield.h"
@@ -26,12 +28,23 @@
 /* The library's table of renames. Under a number, which grows, it has the old and the new name. */
 static const char RENAMES[] = "#terrace/renames";
 
+/* What a statement has begun: its renames, and the names whose definitions it changes. */
+struct Begun
+{
+  std::vector<Rename> renames;
+  std::set<Bytes> names;
+};
+
 static std::mutex lock;
-static std::map<THD *, std::vector<Rename>> under_way;
+static std::map<THD *, Begun> under_way;
 /* What ended statements could not make durable: the end of another one's renames tries it again. */
 static std::vector<Rename> left;
 /* Whether a statement tries the first ones again. Until then others look at them as before. */
 static bool tries_left = false;
+/* Held over writes of rows of definitions. It comes before the other one. */
+static std::mutex publishing;
+/* Rows of ended statements that could not be written. The end of another one tries it again. */
+static std::set<Bytes> unpublished;
 /* How many connections have some under way: commits take no lock without a rename. */
 static std::atomic<size_t> connections{0};
 static ulonglong last_number = 0;
@@ -123,11 +136,12 @@ static bool is_noted(const Rename &rename)
   return false;
 }
 
-static void begun(THD *thd, const Rename &rename)
+/* Notes something of the statement of a connection. */
+template <typename Note> static void note(THD *thd, Note note_in)
 {
   {
     std::lock_guard<std::mutex> guard(lock);
-    under_way[thd].push_back(rename);
+    note_in(&under_way[thd]);
     connections = under_way.size();
   }
   // A recovery has no statement that ends.
@@ -137,6 +151,11 @@ static void begun(THD *thd, const Rename &rename)
   Trx::of(thd);
   // So that commit or rollback is called at the end of the statement.
   trans_register_ha(thd, false, terrace_hton, 0);
+}
+
+static void begun(THD *thd, const Rename &rename)
+{
+  note(thd, [&rename](Begun *of_statement) { of_statement->renames.push_back(rename); });
 }
 
 /* Makes definitions durable. Returns those where it fails, and leaves the others. */
@@ -170,12 +189,22 @@ static std::vector<Rename> finish(std::vector<Rename> done, myf flags)
   return kept;
 }
 
-/* Those of a connection. It alone changes them, so they are made durable without the lock. */
-static std::vector<Rename> renames_of(THD *thd)
+/* Of a connection. It alone changes that, so definitions are made durable without the lock. */
+static Begun statement_of(THD *thd)
 {
   std::lock_guard<std::mutex> guard(lock);
   auto at = under_way.find(thd);
-  return at == under_way.end() ? std::vector<Rename>() : at->second;
+  return at == under_way.end() ? Begun() : at->second;
+}
+
+static std::vector<Rename> renames_of(THD *thd) { return statement_of(thd).renames; }
+
+/* The last one of a connection; NULL for none. The caller has the lock. */
+static const Rename *last_of(THD *thd)
+{
+  auto at = under_way.find(thd);
+  return at == under_way.end() || at->second.renames.empty() ? nullptr
+                                                             : &at->second.renames.back();
 }
 
 int sync_renames(THD *thd)
@@ -278,14 +307,12 @@ int begin_rename(THD *thd, const Bytes &from, const Bytes &to, bool *is_way_back
   bool is_reverse;
   {
     std::lock_guard<std::mutex> guard(lock);
-    const auto at = under_way.find(thd);
+    const Rename *last = last_of(thd);
     // The other partitions of the same table.
-    if (at != under_way.end() && at->second.back().from == rename.from &&
-        at->second.back().to == rename.to)
+    if (last && last->from == rename.from && last->to == rename.to)
       return 0;
     // The server takes back a rename that has failed. The end of the statement does what it cannot.
-    is_reverse = at != under_way.end() && at->second.back().from == rename.to &&
-                 at->second.back().to == rename.from;
+    is_reverse = last && last->from == rename.to && last->to == rename.from;
     *is_way_back =
       is_reverse && has_own_definition(rename.to) && !has_own_definition(rename.from);
     if (*is_way_back)
@@ -315,9 +342,9 @@ int begin_drop(THD *thd, const Bytes &table)
   Rename rename = {0, table, table};
   {
     std::lock_guard<std::mutex> guard(lock);
-    const auto at = under_way.find(thd);
+    const Rename *last = last_of(thd);
     // The other partitions of the same table.
-    if (at != under_way.end() && is_drop(at->second.back()) && at->second.back().from == table)
+    if (last && is_drop(*last) && last->from == table)
       return 0;
     rename.number = ++last_number;
   }
@@ -333,13 +360,51 @@ void note_definition(THD *thd, const Bytes &table)
   const Bytes whole = table_of_partition(table), folder = whole.substr(0, whole.find('/') + 1);
   {
     std::lock_guard<std::mutex> guard(lock);
-    const auto at = under_way.find(thd);
+    const Rename *last = last_of(thd);
     // A sync is of all in the folder: DROP DATABASE has many tables.
-    if (at != under_way.end() && !at->second.back().number &&
-        !at->second.back().from.compare(0, folder.size(), folder))
+    if (last && !last->number && !last->from.compare(0, folder.size(), folder))
       return;
   }
   begun(thd, {0, whole, whole});
+}
+
+int begin_definition(THD *thd, const Bytes &name)
+{
+  const Bytes whole = table_of_partition(name);
+  // The end of the recovery compares all.
+  if (is_recovering() || only_reads() || !is_published(whole))
+    return 0;
+  note(thd, [&whole](Begun *of_statement) {
+    of_statement->names.insert({whole, database_of(whole)});
+  });
+  Failure failure;
+  std::lock_guard<std::mutex> guard(publishing);
+  return mark_definition(whole, &failure) == TERRACE_OK ? 0 : failure.handler_error(thd);
+}
+
+/*
+  Publishes what a statement has changed, and what earlier ones could not. Of these a name that another
+  statement has begun to change is its own: that may be half done.
+*/
+static void publish(std::set<Bytes> names)
+{
+  Failure failure;
+  std::lock_guard<std::mutex> of_rows(publishing);
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    for (const auto &other : under_way)
+      for (const Bytes &name : other.second.names)
+        unpublished.erase(name);
+    names.insert(unpublished.begin(), unpublished.end());
+  }
+  if (names.empty())
+    return;
+  unpublished.clear();
+  if (publish_definitions(names, &failure) == TERRACE_OK)
+    return;
+  sql_print_warning("Terrace: definitions of tables are not in the database yet, and servers that "
+                    "follow this one wait for them: %s", failure.message());
+  unpublished = names;
 }
 
 void end_renames(THD *thd)
@@ -347,8 +412,9 @@ void end_renames(THD *thd)
   // What the connection itself has begun is seen.
   if (!connections)
     return;
-  std::vector<Rename> done = renames_of(thd), of_others;
-  if (done.empty())
+  Begun ended = statement_of(thd);
+  std::vector<Rename> done = ended.renames, of_others;
+  if (done.empty() && ended.names.empty())
     return;
   // What cannot be settled now stays noted: a later start does it.
   std::reverse(done.begin(), done.end());
@@ -368,6 +434,8 @@ void end_renames(THD *thd)
     connections = under_way.size();
   }
   std::vector<Rename> kept = finish(done, MYF(MY_WME));
+  publish(ended.names);
+  YIELD("published");
   const std::vector<Rename> kept_of_others = finish(of_others, MYF(0));
   kept.insert(kept.end(), kept_of_others.begin(), kept_of_others.end());
   std::lock_guard<std::mutex> guard(lock);

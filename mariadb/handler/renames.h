@@ -43,7 +43,13 @@ int begin_drop(THD *thd, const Bytes &table);
 void note_definition(THD *thd, const Bytes &table);
 
 /*
-  At the end of a statement, and of a connection: settles renames that have failed, makes the others
+  Before a statement changes a table, or a partition of one, in the library: marks its definition
+  (definitions.h). Where that fails the library has no space for it: what gives space back may go on.
+*/
+int begin_definition(THD *thd, const Bytes &name);
+
+/*
+  At the end of a statement, and of a connection: publishes definitions, settles renames that have failed, makes the others
   durable, and forgets them. The end of another statement's tries again what is not durable.
 */
 void end_renames(THD *thd);

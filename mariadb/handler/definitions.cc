@@ -1,0 +1,264 @@
+/*
+  The key of a row is a name of the library, `db/t`, or `db/`. Its value has a byte of the format, a byte
+  of flags, the stamp in 8 bytes, the length of the definition in 4, the definition (`.frm`), and the
+  list of partitions (`.par`) in the rest. That of a database has its options (`db.opt`) as definition.
+  The row of HEAD has there what a server that reads the others has to agree with.
+*/
+#include "definitions.h"
+#include "engine.h"
+#include "ha_terrace.h"
+#include "mysqld.h"
+#include "partitions.h"
+#include "renames.h"
+#include "settle.h"
+#include "yield.h"
+
+#include "sql_db.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+static const char DEFINITIONS[] = "#terrace/definitions";
+
+static const uchar FORMAT = 1;
+static const size_t HEADER_BYTES = 14;
+/* A statement changes it. */
+static const uchar CHANGING = 1;
+
+/* The row that is no definition. No name begins so. */
+static const Bytes HEAD(1, '\0');
+
+/* Databases that each server has of its own. */
+static const char *const OF_SERVER[] = {"mysql", "performance_schema", "sys"};
+
+struct Definition
+{
+  bool is_there = false, is_changing = false;
+  ulonglong stamp = 0;
+  Bytes image, partitions;
+};
+
+/* The greatest of all rows. */
+static ulonglong last_stamp = 0;
+
+Bytes database_of(const Bytes &table) { return table.substr(0, table.find('/') + 1); }
+
+bool is_published(const Bytes &table) { return !is_hidden(table) && !is_own_table(table); }
+
+static Bytes value_of(const Definition &one)
+{
+  uchar header[HEADER_BYTES] = {FORMAT, one.is_changing ? CHANGING : uchar(0)};
+  int8store(header + 2, one.stamp);
+  int4store(header + 10, uint32(one.image.size()));
+  return Bytes(reinterpret_cast<char *>(header), sizeof(header)) + one.image + one.partitions;
+}
+
+/* One of another format counts as none, and is written anew. */
+static Definition parse(const char *value, size_t length)
+{
+  Definition one;
+  const uchar *bytes = reinterpret_cast<const uchar *>(value);
+  if (length < HEADER_BYTES || bytes[0] != FORMAT ||
+      uint4korr(bytes + 10) > length - HEADER_BYTES)
+    return one;
+  one.is_there = true;
+  one.is_changing = bytes[1] & CHANGING;
+  one.stamp = uint8korr(bytes + 2);
+  one.image.assign(value + HEADER_BYTES, uint4korr(bytes + 10));
+  one.partitions.assign(value + HEADER_BYTES + one.image.size(),
+                        length - HEADER_BYTES - one.image.size());
+  return one;
+}
+
+/* The library's table of definitions, and changes of it that become one commit. */
+class Rows
+{
+public:
+  explicit Rows(Failure *failure_arg)
+    : failure(failure_arg),
+      table(terrace_database_table(terrace_db, DEFINITIONS, failure_arg->out())),
+      batch(terrace_batch_new()), status(table ? TERRACE_OK : failure_arg->status())
+  {}
+  ~Rows()
+  {
+    terrace_batch_free(batch);
+    terrace_table_free(table);
+  }
+  Rows(const Rows &) = delete;
+  Rows &operator=(const Rows &) = delete;
+
+  Definition get(const Bytes &name)
+  {
+    if (status != TERRACE_OK)
+      return Definition();
+    Found_value found;
+    status = terrace_table_get(table, name.data(), name.size(), found.out(), failure->out());
+    if (status == TERRACE_OK)
+      return parse(found.data(), found.length());
+    if (status == TERRACE_NOT_FOUND)
+      status = TERRACE_OK;
+    return Definition();
+  }
+  void put(const Bytes &name, const Definition &one)
+  {
+    const Bytes value = value_of(one);
+    if (status == TERRACE_OK)
+      status = terrace_batch_put(batch, table, name.data(), name.size(), value.data(), value.size(),
+                                 failure->out());
+  }
+  void remove(const Bytes &name)
+  {
+    if (status == TERRACE_OK)
+      status = terrace_batch_delete(batch, table, name.data(), name.size(), failure->out());
+  }
+  /* A start does again what a power cut takes back, so it need not be durable. */
+  terrace_status commit()
+  {
+    if (status != TERRACE_OK || !terrace_batch_len(batch))
+      return status;
+    terrace_pending *pending =
+      terrace_database_enqueue(terrace_db, batch, TERRACE_RELAXED, failure->out());
+    status = pending ? terrace_pending_wait(pending, failure->out()) : failure->status();
+    terrace_pending_free(pending);
+    return status;
+  }
+  /* All names, and the greatest stamp. */
+  terrace_status names(std::set<Bytes> *all, ulonglong *greatest)
+  {
+    terrace_cursor *cursor =
+      status == TERRACE_OK ? terrace_table_cursor(table, nullptr, failure->out()) : nullptr;
+    if (status == TERRACE_OK && !cursor)
+      status = failure->status();
+    terrace_row row;
+    while (status == TERRACE_OK &&
+           (status = terrace_cursor_next(cursor, &row, failure->out())) == TERRACE_OK)
+    {
+      all->insert(Bytes(row.key, row.key_len));
+      *greatest = std::max(*greatest, parse(row.value, row.value_len).stamp);
+    }
+    terrace_cursor_free(cursor);
+    if (status == TERRACE_NOT_FOUND)
+      status = TERRACE_OK;
+    return status;
+  }
+
+private:
+  Failure *failure;
+  terrace_table *table;
+  terrace_batch *batch;
+  terrace_status status;
+};
+
+/* Whether there is a file, and what is in it. */
+static bool read_file(const Bytes &path, Bytes *out)
+{
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    return false;
+  out->assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  return !file.bad();
+}
+
+/* Whether the library has a table, or some of its partitions. */
+typedef std::function<bool(const Bytes &)> Is_here;
+
+/* What the files are now. A definition of another engine is none. */
+static Definition of_files(const Bytes &name, const Is_here &is_here)
+{
+  Definition one;
+  if (name == HEAD)
+  {
+    one.is_there = true;
+    one.image.assign(1, char(lower_case_table_names));
+    one.image += std::to_string(MYSQL_VERSION_ID);
+  }
+  else if (name.back() == '/')
+  {
+    one.is_there = access(("./" + name).c_str(), F_OK) == 0;
+    if (one.is_there)
+      read_file("./" + name + MY_DB_OPT_FILE, &one.image);
+  }
+  else if (has_own_definition(name) && is_here(name))
+  {
+    one.is_there = read_file("./" + name + reg_ext, &one.image);
+    if (one.is_there)
+      read_file(list_of(name), &one.partitions);
+  }
+  return one;
+}
+
+static terrace_status publish(const std::set<Bytes> &names, const Is_here &is_here,
+                              Failure *failure)
+{
+  Rows rows(failure);
+  for (const Bytes &name : names)
+  {
+    const Definition was = rows.get(name);
+    Definition now = of_files(name, is_here);
+    if (!was.is_changing && was.is_there == now.is_there && was.image == now.image &&
+        was.partitions == now.partitions)
+      continue;
+    now.stamp = ++last_stamp;
+    if (now.is_there)
+      rows.put(name, now);
+    else
+      rows.remove(name);
+  }
+  return rows.commit();
+}
+
+terrace_status mark_definition(const Bytes &name, Failure *failure)
+{
+  Rows rows(failure);
+  Definition one = rows.get(name);
+  if (!one.is_changing)
+  {
+    one.is_changing = true;
+    rows.put(name, one);
+  }
+  return rows.commit();
+}
+
+terrace_status publish_definitions(const std::set<Bytes> &names, Failure *failure)
+{
+  return publish(names, has_any, failure);
+}
+
+/* Databases, and those that have gone too. */
+static void add_databases(std::set<Bytes> *names)
+{
+  std::error_code none;
+  for (const auto &folder : std::filesystem::directory_iterator(".", none))
+  {
+    const Bytes name = folder.path().filename().string();
+    // A name of SQL is encoded without these.
+    const bool is_of_sql = name.find_first_of("#.+") == Bytes::npos;
+    const bool is_of_server = std::find(std::begin(OF_SERVER), std::end(OF_SERVER), name) !=
+                              std::end(OF_SERVER);
+    if (folder.is_directory(none) && is_of_sql && !is_of_server)
+      names->insert(name + '/');
+  }
+}
+
+void settle_definitions()
+{
+  std::set<Bytes> here, names = {HEAD};
+  for (const Bytes &name : library_tables())
+    if (is_published(name))
+      here.insert(table_of_partition(name));
+  names.insert(here.begin(), here.end());
+  add_databases(&names);
+  Failure failure;
+  terrace_status status = Rows(&failure).names(&names, &last_stamp);
+  // One commit for each: a database may have more definitions than a commit may.
+  const Is_here is_here = [&here](const Bytes &name) { return here.count(name) != 0; };
+  for (const Bytes &name : names)
+    if (status == TERRACE_OK)
+      status = publish({name}, is_here, &failure);
+  if (status != TERRACE_OK)
+    sql_print_error("Terrace: definitions of tables are not all in the database until the next start, "
+                    "so servers that follow this one lack some: %s",
+                    failure.message());
+  YIELD("published");
+}
