@@ -68,6 +68,8 @@ void terrace_yield(const char *point)
 {
   if (!strcmp(point, "lost"))
     moment();
+  if (!strcmp(point, "published"))
+    compare_definitions();
   if (!is_asked(point))
     return;
   while (!is_there(std::string(point) + ".go"))

@@ -14,6 +14,8 @@ bool is_of_full(const terrace_error *error);
 /* Whether a test asks for this one: it does for one call at a time. */
 bool is_asked(const char *name);
 void moment();
+/* Kills the server where rows of definitions and files differ, if a test asks for that. */
+void compare_definitions();
 int sync_at_moments(int (*sync)(const char *, unsigned long), const char *file, unsigned long flags);
 
 #endif

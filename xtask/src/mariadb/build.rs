@@ -49,6 +49,7 @@ const FAILING: &str = "mariadb/tests/failing";
 
 /// These calls of the handler lead to `FAILING`, which calls the library.
 const FAILING_CALLS: &[&str] = &[
+    "-Wl,--wrap=terrace_database_enqueue",
     "-Wl,--wrap=terrace_database_enqueue_prepared",
     "-Wl,--wrap=terrace_database_commit_prepared",
     "-Wl,--wrap=terrace_database_roll_back_prepared",

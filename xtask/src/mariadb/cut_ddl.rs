@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use super::kills::verify_tables;
 use super::server::{Server, Start, until};
 use super::sessions::Session;
-use super::{FOLDER, build, lost};
+use super::{FOLDER, build, lost, published};
 
 /// What a case begins with. The one table is partitioned, the other is not.
 const BEGIN: &str = "\
@@ -224,6 +224,7 @@ impl Killing<'_> {
     fn start(&self, start: Start<'_>) -> Result<Server> {
         let variable = self.countdown.to_string_lossy().into_owned();
         let mut start = start.with(self.options).environment("TERRACE_KILL", variable);
+        start = published::compared(self.root, start);
         if let Some(folder) = self.durable {
             start = start.environment("TERRACE_DURABLE", folder.to_string_lossy().into_owned());
         }
@@ -296,10 +297,13 @@ pub(super) fn run(root: &Path, long: bool, text: &str) -> Result<()> {
                 killing.let_live()?;
             }
             let mut server = killing.start(Start::fresh(FOLDER_OF_SERVER))?;
+            published::compare(root, true)?;
             let cases = cases.iter().copied().flatten();
             for case in cases.filter(|case| case.statement.contains(text)) {
                 server = kill_in(&killing, server, *case)?;
             }
+            // These lose definitions and put them back beside the server.
+            published::compare(root, false)?;
             if durable.is_none() && (text.is_empty() || text == "lost") {
                 server = lost::rows_stay(&killing, server)?;
                 server = lost::partitions_go(&killing, server)?;

@@ -20,6 +20,7 @@ mod online;
 mod orders;
 mod orphans;
 mod owed;
+mod published;
 mod random;
 mod renamed;
 mod replay;
@@ -66,6 +67,7 @@ usage: cargo xtask mariadb              build, start a server, and open a client
                                         indexes that are added while clients write
        cargo xtask mariadb --owed       commits that the binary log has, and that find no space
        cargo xtask mariadb --between    other connections between two steps of one
+       cargo xtask mariadb --published  rows of definitions beside the server's files
        cargo xtask mariadb --orders     orders of two connections that are held at points
        cargo xtask mariadb --cut-ddl [--short | TEXT]
                                         kills at each step of statements that change tables, of
@@ -121,8 +123,10 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
             between::run(root).map(|()| true)
         }
         ["--orders"] => orders::run(root).map(|()| true),
+        ["--published"] => published::run(root).map(|()| true),
         ["--cut-ddl"] => {
             definitions::run(root, &plugin)?;
+            published::run(root)?;
             cut_ddl::run(root, true, "").map(|()| true)
         }
         ["--cut-ddl", "--short"] => cut_ddl::run(root, false, "").map(|()| true),
@@ -205,6 +209,7 @@ fn more(root: &Path, plugin: &Path, terrace: &Path, long: bool) -> Result<()> {
         &|| kept::run(root),
         &|| orders::run(root),
         &|| definitions::run(root, plugin),
+        &|| published::run(root),
         &|| cut_ddl::run(root, long, ""),
         &|| chains::run(root, long, ""),
         &|| random::run(root, plugin, statements, seed),
