@@ -196,6 +196,12 @@ static terrace_status publish(const std::set<Bytes> &names, const Is_here &is_he
   {
     const Definition was = rows.get(name);
     Definition now = of_files(name, is_here);
+    // Its file is lost, and the row is what is left of it.
+    if (was.is_there && !now.is_there && is_here(name) && !has_definition(name))
+    {
+      now = was;
+      now.is_changing = false;
+    }
     if (!was.is_changing && was.is_there == now.is_there && was.image == now.image &&
         was.partitions == now.partitions)
       continue;
@@ -222,7 +228,11 @@ terrace_status mark_definition(const Bytes &name, Failure *failure)
 
 terrace_status publish_definitions(const std::set<Bytes> &names, Failure *failure)
 {
-  return publish(names, has_any, failure);
+  // To copy all names of the library for each table of a database takes long.
+  const Is_here is_here = [](const Bytes &name) {
+    return library_has(name) || (has_list(name) && has_any(name));
+  };
+  return publish(names, is_here, failure);
 }
 
 /* Databases, and those that have gone too. */

@@ -42,8 +42,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     }
     databases_are_published(&server)?;
     full_disks(root, &server, &holds)?;
-    server.kill()?;
-    let server = start(Start::kept(NAME))?;
+    let server = lost_ones_stay(server, || start(Start::kept(NAME)))?;
     println!("rows of definitions are as files behind {} scripts, and full disks", SCRIPTS.len());
     server.stop()
 }
@@ -74,6 +73,21 @@ fn databases_are_published(server: &Server) -> Result<()> {
         "test",
     )?;
     Ok(())
+}
+
+/// A start keeps the row of a table whose definition is lost, and another one finds it there.
+fn lost_ones_stay(server: Server, start: impl Fn() -> Result<Server>) -> Result<Server> {
+    let make = "CREATE TABLE l (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY HASH (id)";
+    server.sql(make, "test")?;
+    let file = server.data().join("test/l.frm");
+    let image = fs::read(&file).context("reading a definition")?;
+    server.kill()?;
+    fs::remove_file(&file).context("losing a definition")?;
+    start()?.kill()?;
+    fs::write(&file, image).context("finding a definition")?;
+    let server = start()?;
+    server.sql("INSERT INTO l VALUES (1); DROP TABLE l", "test")?;
+    Ok(server)
 }
 
 /// Where there is no space for the mark a statement fails before it has changed anything, and one
