@@ -426,7 +426,7 @@ void end_renames(THD *thd)
              done.end());
   {
     std::lock_guard<std::mutex> guard(lock);
-    if (!tries_left)
+    if (!tries_left && !ended.renames.empty())
       of_others = left;
     tries_left |= !of_others.empty();
     // No later statement settles these: it has no lock on their names.
