@@ -197,7 +197,7 @@ static terrace_status publish(const std::set<Bytes> &names, const Is_here &is_he
     const Definition was = rows.get(name);
     Definition now = of_files(name, is_here);
     // Its file is lost, and the row is what is left of it.
-    if (was.is_there && !now.is_there && is_here(name) && !has_definition(name))
+    if (!was.image.empty() && !now.is_there && is_here(name) && !has_definition(name))
     {
       now = was;
       now.is_changing = false;

@@ -397,7 +397,7 @@ static void publish(std::set<Bytes> names)
         unpublished.erase(name);
     names.insert(unpublished.begin(), unpublished.end());
   }
-  if (names.empty())
+  if (names.empty() || only_reads())
     return;
   unpublished.clear();
   if (publish_definitions(names, &failure) == TERRACE_OK)
