@@ -2,7 +2,7 @@
   The key of a row is a name of the library, `db/t`, or `db/`. Its value has a byte of the format, a byte
   of flags, the stamp in 8 bytes, the length of the definition in 4, the definition (`.frm`), and the
   list of partitions (`.par`) in the rest. That of a database has its options (`db.opt`) as definition.
-  The row of HEAD has there what a server that reads the others has to agree with.
+  That of a table whose definition is too large for a value has an empty one. The row of HEAD has there what a server that reads the others has to agree with.
 */
 #include "definitions.h"
 #include "engine.h"
@@ -23,6 +23,8 @@ static const char DEFINITIONS[] = "#terrace/definitions";
 
 static const uchar FORMAT = 1;
 static const size_t HEADER_BYTES = 14;
+/* What a value of the library may have. */
+static const size_t MOST_BYTES = 1 << 20;
 /* A statement changes it. */
 static const uchar CHANGING = 1;
 
@@ -202,9 +204,19 @@ static terrace_status publish(const std::set<Bytes> &names, const Is_here &is_he
       now = was;
       now.is_changing = false;
     }
+    const bool is_too_large = value_of(now).size() > MOST_BYTES;
+    if (is_too_large)
+    {
+      now.image.clear();
+      now.partitions.clear();
+    }
     if (!was.is_changing && was.is_there == now.is_there && was.image == now.image &&
         was.partitions == now.partitions)
       continue;
+    if (is_too_large)
+      sql_print_warning("Terrace: the definition of table %s is too large for the database, so servers "
+                        "that follow this one do not have the table",
+                        name.c_str());
     now.stamp = ++last_stamp;
     if (now.is_there)
       rows.put(name, now);

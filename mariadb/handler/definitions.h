@@ -8,8 +8,9 @@
   a reader never takes rows of one definition for those of another: between the mark and the end it
   waits. A start compares all rows with the files, and ends what a crash or a failure has left.
 
-  A table whose files are lost keeps its row. Names that no statement gives (`#sql-…`) have no rows. The server tells no handler when it has made,
-  changed or dropped a database. The next statement that changes a table there notes that, or a start.
+  A table whose files are lost keeps its row. Names that no statement gives (`#sql-…`) have no rows. The
+  server tells no handler when it has made, changed or dropped a database. The next statement that
+  changes a table there notes that, or a start.
 
   Thread safety: the caller lets one thread in at a time.
 */

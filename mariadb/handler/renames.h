@@ -49,8 +49,9 @@ void note_definition(THD *thd, const Bytes &table);
 int begin_definition(THD *thd, const Bytes &name);
 
 /*
-  At the end of a statement, and of a connection: publishes definitions, settles renames that have failed, makes the others
-  durable, and forgets them. The end of another statement's tries again what is not durable.
+  At the end of a statement, and of a connection: settles renames that have failed, makes the others
+  durable, and forgets them. Publishes definitions. The end of another statement's tries again what is
+  not durable, or not published.
 */
 void end_renames(THD *thd);
 

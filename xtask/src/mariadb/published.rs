@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::between::{Holds, quiet};
-use super::server::{Server, Start};
+use super::server::{Server, Start, until};
 use super::sessions::Session;
 use super::{FOLDER, build};
 
@@ -21,6 +21,9 @@ const NAME: &str = "published";
 
 /// Scripts that change tables.
 const SCRIPTS: &[&str] = &["alter", "partitions", "foreign_keys", "sequences", "versioning"];
+
+/// What a definition may have, and a value of the library.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// What the error log says of rows that could not be written.
 const LATER: &str = "definitions of tables are not in the database yet";
@@ -42,7 +45,11 @@ pub(super) fn run(root: &Path) -> Result<()> {
     }
     databases_are_published(&server)?;
     full_disks(root, &server, &holds)?;
+    begun_ones_are_left(root, &server, &holds)?;
+    a_publish_comes_before_a_mark(root, &server, &holds)?;
+    large_ones_have_a_row(&server)?;
     let server = lost_ones_stay(server, || start(Start::kept(NAME)))?;
+    server.sql("ALTER TABLE larger REMOVE PARTITIONING; DROP TABLE larger, other", "test")?;
     println!("rows of definitions are as files behind {} scripts, and full disks", SCRIPTS.len());
     server.stop()
 }
@@ -58,6 +65,12 @@ pub(super) fn compare(root: &Path, now: bool) -> Result<()> {
     let file = root.join(FOLDER).join(COMPARES);
     let done = if now { fs::write(&file, "") } else { fs::remove_file(&file) };
     done.with_context(|| format!("changing {}", file.display()))
+}
+
+/// Rows of these names have to say that a statement changes them, and the others are compared.
+fn change(root: &Path, names: &str) -> Result<()> {
+    let file = root.join(FOLDER).join(COMPARES);
+    fs::write(&file, names).with_context(|| format!("changing {}", file.display()))
 }
 
 /// A statement that changes a table notes its database.
@@ -148,4 +161,77 @@ fn unpublished(root: &Path, server: &Server, holds: &Holds, statement: &str) -> 
     holds.go("settle")?;
     quiet(&mut session).with_context(|| statement.to_owned())?;
     compare(root, true)
+}
+
+/// A row that could not be written is left to the statement that has begun to change its table.
+fn begun_ones_are_left(root: &Path, server: &Server, holds: &Holds) -> Result<()> {
+    server.sql("CREATE TABLE t (a INT) ENGINE=Terrace", "test")?;
+    unpublished(root, server, holds, "ALTER TABLE t ADD COLUMN b INT")?;
+    let mut renaming = Session::open(server, "test")?;
+    holds.next("rename")?;
+    renaming.send("RENAME TABLE t TO u")?;
+    holds.has_come("rename")?;
+    change(root, "test/t test/u")?;
+    server.sql("CREATE TABLE other (a INT) ENGINE=Terrace; DROP TABLE other", "test")?;
+    change(root, "")?;
+    holds.go("rename")?;
+    quiet(&mut renaming)
+}
+
+/// A statement that writes a row for an earlier one has done so before another one marks it.
+fn a_publish_comes_before_a_mark(root: &Path, server: &Server, holds: &Holds) -> Result<()> {
+    const RENAME: &str = "RENAME TABLE u TO t";
+    unpublished(root, server, holds, "ALTER TABLE u ADD COLUMN c INT")?;
+    compare(root, false)?;
+    let mut making = Session::open(server, "test")?;
+    holds.next("settle")?;
+    making.send("CREATE TABLE other (a INT) ENGINE=Terrace")?;
+    holds.has_come("settle")?;
+    holds.next("row")?;
+    holds.go("settle")?;
+    holds.has_come("row")?;
+    let mut renaming = Session::open(server, "test")?;
+    holds.next("rename")?;
+    renaming.send(RENAME)?;
+    let begun = format!("SELECT 1 FROM information_schema.processlist WHERE info = '{RENAME}'");
+    until("a rename has begun", || Ok(!server.sql(&begun, "test")?.is_empty()))?;
+    holds.go("row")?;
+    quiet(&mut making)?;
+    holds.has_come("rename")?;
+    change(root, "test/t test/u")?;
+    server.sql("DROP TABLE other", "test")?;
+    change(root, "")?;
+    holds.go("rename")?;
+    quiet(&mut renaming)?;
+    server.sql("DROP TABLE t", "test").map(drop)
+}
+
+/// A definition that is too large for a value keeps no other one from the database.
+fn large_ones_have_a_row(server: &Server) -> Result<()> {
+    const FEW: u64 = 1_000;
+    let file = server.data().join("test/large.frm");
+    let size_of = |values: u64| -> Result<u64> {
+        let list: Vec<_> = (100_000..100_000 + values).map(|value| value.to_string()).collect();
+        let list = list.join(",");
+        let make = format!(
+            "DROP TABLE IF EXISTS large; CREATE TABLE large (a INT) ENGINE=Terrace
+            PARTITION BY LIST (a) (PARTITION p VALUES IN ({list}));"
+        );
+        server.script(&make, "test")?;
+        Ok(fs::metadata(&file).context("looking at a definition")?.len())
+    };
+    // Each value has seven bytes. The list of partitions has more than that too.
+    let size = size_of(FEW + (MOST_BYTES - size_of(FEW)?) / 7)?;
+    if size <= MOST_BYTES - 7 {
+        bail!("a definition that should be too large has {size} bytes");
+    }
+    server.sql(
+        "CREATE TABLE small (a INT) ENGINE=Terrace; RENAME TABLE large TO larger, small TO other",
+        "test",
+    )?;
+    let log = fs::read_to_string(server.log()).context("reading the error log")?;
+    if !log.contains("the definition of table test/larger is too large") {
+        bail!("the error log does not say that a definition is too large");
+    }
+    Ok(())
 }
