@@ -177,8 +177,9 @@ pub(crate) fn status(session: &mut Session) -> Result<Outcome, Failure> {
         ))?;
         for follower in &status.followers {
             let reads = follower.base.map(|base| format!(", reads checkpoint {base}"));
+            let starts = if follower.starts { " starts," } else { "" };
             output.line(&format!(
-                "{}: has entry {}, {} behind{}",
+                "{}:{starts} has entry {}, {} behind{}",
                 follower.name,
                 follower.entry,
                 status.entry.saturating_sub(follower.entry),

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::log::{DataPiece, Entry, EntryBody, LogCheckpoint, SharedLog, SharedPrepare};
+use super::log::{DataPiece, Entry, EntryBody, LogCheckpoint, PieceId, SharedLog, SharedPrepare};
 use crate::backup::{Destination, KnownExtents, fetch, gather};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Options};
@@ -77,12 +77,11 @@ impl SentCheckpoint {
         LogCheckpoint { manifest: self.manifest.encode(), prepares: self.prepares.clone() }
     }
 
-    /// The objects that it names.
-    pub(super) fn objects(&self) -> BTreeSet<String> {
-        let mut names = objects_of(&self.manifest);
-        let pieces = self.prepares.iter().flat_map(|prepare| &prepare.pieces);
-        names.extend(pieces.map(DataPiece::name));
-        names
+    /// The pieces that it names.
+    pub(super) fn pieces(&self) -> BTreeSet<PieceId> {
+        let of_prepares = self.prepares.iter().flat_map(|prepare| &prepare.pieces);
+        let of_prepares = of_prepares.map(|piece| (piece.claim, piece.number));
+        self.manifest.places().iter().map(piece_of).chain(of_prepares).collect()
     }
 }
 
@@ -93,7 +92,7 @@ pub(super) fn object_of(place: &Location) -> String {
 }
 
 /// The claim and the number of the piece that a place in a manifest stands for.
-pub(super) fn piece_of(place: &Location) -> (u64, u32) {
+pub(super) fn piece_of(place: &Location) -> PieceId {
     (place.offset / SPACING, place.file)
 }
 
@@ -101,11 +100,6 @@ pub(super) fn piece_of(place: &Location) -> (u64, u32) {
 fn shared_place(at: &Location) -> Option<Location> {
     let (claim, piece) = at.object()?.shared()?;
     Some(Location { file: piece, offset: claim * SPACING, len: at.len })
-}
-
-/// The objects that a manifest names.
-fn objects_of(manifest: &Manifest) -> BTreeSet<String> {
-    manifest.places().iter().map(object_of).collect()
 }
 
 /// What the store has of a directory's extents.

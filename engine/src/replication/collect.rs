@@ -9,16 +9,25 @@
 //! reads from the store stays as long as it does so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checkpoint;
-use super::log::{EntryKind, FollowerPlace, LogHead, Register, SharedLog, data_number};
-use super::registration::{STARTING, TAKEOVER};
+use super::log::{
+    EntryHeader, EntryKind, FollowerPlace, LogHead, PieceId, Register, RegisteredReader, SharedLog,
+    SignSeen, data_number, entry_name,
+};
+use super::registration::{TAKEOVER, is_own_name};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::sync::shared::OnceLock;
 use crate::os::time;
 
 /// Registered followers hold deletion back for so many checkpoints.
 const MOST_HELD: usize = 16;
+
+/// A writer goes on counting the checkpoints since the signs of readers, where an earlier one has
+/// begun, if it has made no more itself by then.
+const COUNTED_ON: u64 = 2;
 
 /// So many entries are deleted at once. A collection that ends early has deleted what it found.
 const MOST_DELETED: usize = 1000;
@@ -26,8 +35,11 @@ const MOST_DELETED: usize = 1000;
 /// How often a collection is tried that followers overtake.
 const TRIES: u32 = 8;
 
-/// Pieces that this machine reads from the store: their claims and numbers.
-pub(super) type LivePieces<'a> = &'a dyn Fn() -> BTreeSet<(u64, u32)>;
+/// A closing waits for a collection so long, and for its request.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// Pieces that this machine reads from the store.
+pub(super) type LivePieces<'a> = &'a dyn Fn() -> BTreeSet<PieceId>;
 
 /// The first entry that a checkpoint needs: entries below it were appended before a moment.
 #[derive(Clone, Copy, Debug)]
@@ -36,23 +48,26 @@ struct AgeMark {
     at: Instant,
 }
 
-/// What a registered reader needs.
-#[derive(Clone, Copy, Debug)]
-struct Needs {
+/// A registered reader.
+#[derive(Clone, Debug)]
+struct KnownReader {
+    name: String,
     place: FollowerPlace,
-    /// Whether it holds back sixteen checkpoints at most.
-    is_bounded: bool,
+    /// Whether it started, and has given no sign for sixteen checkpoints.
+    is_silent: bool,
 }
 
-/// The last sign of a reader that starts.
-#[derive(Clone, Copy, Debug)]
-struct Beat {
-    number: u64,
-    /// How many checkpoints there were when a collection began that knew it; `None` in the one that
-    /// has read it first.
-    made: Option<u64>,
-    /// As [`FollowerPlace::base`].
-    base: u64,
+impl KnownReader {
+    /// Whether it holds back sixteen checkpoints at most.
+    fn is_bounded(&self) -> bool {
+        self.place.beat == 0 || self.is_silent
+    }
+
+    /// Whether it holds anything back. A takeover that left its registration has ended, or starts
+    /// over: its base is too old to be held (`left_behind`).
+    fn needs(&self) -> bool {
+        !(self.is_silent && self.name.starts_with(TAKEOVER))
+    }
 }
 
 /// A checkpoint that the log has: its entry, the data that it names, and the first piece that may
@@ -62,8 +77,16 @@ pub(super) struct MadeCheckpoint {
     pub(super) number: u64,
     /// The entry with which a reader of it goes on.
     pub(super) from: u64,
-    pub(super) data: BTreeSet<String>,
+    pub(super) pieces: BTreeSet<PieceId>,
     pub(super) pending: u32,
+}
+
+/// A checkpoint that is kept.
+#[derive(Clone, Copy, Debug)]
+struct KeptCheckpoint {
+    number: u64,
+    /// Whether it is known what it names. No data is deleted while one is kept of which it is not.
+    is_known: bool,
 }
 
 /// The checkpoints that are kept.
@@ -71,31 +94,34 @@ pub(super) struct MadeCheckpoint {
 pub(super) struct Kept {
     /// This writer's claim.
     claim: u64,
-    /// The last two, and older ones of which followers read data: their entries, with the data that
-    /// they name. The first one may be an earlier opening's, of which the data is not known. No
-    /// data is deleted while it is here.
-    checkpoints: VecDeque<(u64, Option<BTreeSet<String>>)>,
+    /// The last two, and older ones of which followers read data. The first one may be an earlier
+    /// opening's, of which the data is not known.
+    checkpoints: VecDeque<KeptCheckpoint>,
+    /// The pieces that they name, each with the last one that does.
+    named: BTreeMap<PieceId, u64>,
     /// One for each checkpoint from the oldest entry on.
     marks: VecDeque<AgeMark>,
+    /// The newest checkpoints of the log, sixteen at most.
+    newest: VecDeque<u64>,
     retention: Duration,
     /// The newest checkpoint before this writer; 0 if there was none.
     before: u64,
     /// When this writer began, and in seconds by the clock of its records.
     began: (Instant, u64),
     knows_oldest: bool,
-    /// Claims before this writer's that were found.
-    claims: BTreeSet<u64>,
-    /// The last of these that counts. One between it and this writer's is void: it came into a
-    /// hole.
+    /// The last claim before this writer's that counts. One between it and this writer's is void:
+    /// it came into a hole.
     claim_before: u64,
+    /// Of the entries below this one, claims that count are left.
+    cleaned: u64,
     /// Whether the store has to be looked through.
     is_due: bool,
     /// Pieces of this claim from here on may be on their way into a checkpoint.
     pending: u32,
-    /// Readers that start, by their names.
-    starting: BTreeMap<String, Beat>,
     /// Checkpoints of this opening.
     made: u64,
+    /// When the closing began, if so.
+    closing: Arc<OnceLock<Instant>>,
     /// Entries are deleted up to the last one: a planted bug.
     early: bool,
 }
@@ -105,46 +131,63 @@ impl Kept {
     /// is known; 0 if there was none. An earlier writer may have died while it collected.
     pub(super) fn new(
         claim: u64,
-        (before, data): (u64, Option<BTreeSet<String>>),
+        (before, pieces): (u64, Option<BTreeSet<PieceId>>),
         (early, retention): (bool, Duration),
         now: u64,
     ) -> Kept {
+        let is_known = pieces.is_some();
         // What comes before it stands for all earlier ones: their data is not known.
-        let earlier = data.as_ref().map(|_| (before - 1, None));
-        let newest = (before > 0).then_some((before, data));
+        let earlier = is_known.then(|| KeptCheckpoint { number: before - 1, is_known: false });
+        let newest = (before > 0).then_some(KeptCheckpoint { number: before, is_known });
         let checkpoints: VecDeque<_> = earlier.into_iter().chain(newest).collect();
         let is_due = !checkpoints.is_empty();
+        let named = pieces.into_iter().flatten().map(|piece| (piece, before)).collect();
         Kept {
             claim,
             checkpoints,
+            named,
             marks: VecDeque::new(),
+            newest: VecDeque::new(),
             retention,
             before,
             began: (time::now(), now),
             knows_oldest: false,
-            claims: BTreeSet::new(),
-            claim_before: u64::MAX,
+            claim_before: claim - 1,
+            cleaned: 0,
             is_due,
             pending: 0,
-            starting: BTreeMap::new(),
             made: 0,
+            closing: Arc::default(),
             early,
         }
     }
 
-    /// The last claim before this writer's that counts.
-    pub(super) fn behind(self, claim_before: u64) -> Kept {
-        Kept { claim_before, ..self }
+    /// With the last claim before this writer's that counts, and where its closing is told.
+    pub(super) fn behind(self, claim_before: u64, closing: &Arc<OnceLock<Instant>>) -> Kept {
+        Kept { claim_before, closing: Arc::clone(closing), ..self }
     }
 
     /// There is one more checkpoint.
     pub(super) fn add(&mut self, made: MadeCheckpoint) {
-        let MadeCheckpoint { number, from, data, pending } = made;
+        let MadeCheckpoint { number, from, pieces, pending } = made;
         self.pending = pending;
         self.made += 1;
         self.marks.push_back(AgeMark { number: from.min(number), at: time::now() });
-        self.checkpoints.push_back((number, Some(data)));
+        self.checkpoints.push_back(KeptCheckpoint { number, is_known: true });
+        self.named.extend(pieces.into_iter().map(|piece| (piece, number)));
+        self.newest.push_back(number);
+        if self.newest.len() > MOST_HELD {
+            self.newest.pop_front();
+        }
         self.is_due = true;
+    }
+
+    /// Whether work of several requests may go on.
+    fn check_open(&self, log: &SharedLog) -> Result<()> {
+        if self.closing.get().is_some_and(|began| time::since(*began) >= CLOSING) {
+            return Err(Error::closed());
+        }
+        log.check_open()
     }
 
     /// Moves the head and deletes what it has left behind, but for the pieces that are `live` on
@@ -162,11 +205,14 @@ impl Kept {
     }
 
     fn collect_now(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
-        // What an earlier collection has read came before so many checkpoints at least.
-        self.starting.values_mut().for_each(|beat| _ = beat.made.get_or_insert(self.made));
-        for _ in 0..TRIES {
-            log.check_open()?;
-            if self.try_collect(log, live)? {
+        if !self.knows_oldest {
+            let head = log.head()?.0;
+            self.find_earlier(log, head.oldest)?;
+            (self.cleaned, self.knows_oldest) = (head.cleaned, true);
+        }
+        for tried in 0..TRIES {
+            self.check_open(log)?;
+            if self.try_collect(log, live, tried == 0)? {
                 return Ok(());
             }
         }
@@ -177,72 +223,104 @@ impl Kept {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Whether no follower has registered meanwhile.
-    fn try_collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<bool> {
-        let Some(&(newest, _)) = self.checkpoints.back() else { return Ok(true) };
+    /// Whether no follower has registered meanwhile. What the first try reads in the register was
+    /// read before this collection began.
+    fn try_collect(
+        &mut self,
+        log: &SharedLog,
+        live: LivePieces<'_>,
+        is_first: bool,
+    ) -> Result<bool> {
+        let Some(&KeptCheckpoint { number: newest, .. }) = self.checkpoints.back() else {
+            return Ok(true);
+        };
         let (register, tag) = log.read_register()?;
-        let needs = self.needs_of(log.registered(&register)?);
-        let oldest = self.first_needed(log, &needs)?;
-        log.check_open()?;
-        if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
-            return Ok(false);
-        }
-        let below = if self.early { newest + 1 } else { oldest };
-        self.delete_entries(log, below)?;
-        let (gone, kept) = self.left_behind(&needs);
-        // What a checkpoint of an earlier opening names is not known.
-        if self.checkpoints.iter().skip(gone).any(|(_, data)| data.is_none()) {
+        if register.claim > self.claim {
+            // This writer was taken over.
             return Ok(true);
         }
+        let registered = log.registered(&register)?;
+        let names = self.signs_of(&register, &registered, (newest, is_first));
+        let readers = self.readers_of(&registered, &names);
+        let oldest = self.first_needed(&readers);
+        self.check_open(log)?;
+        let head = LogHead { oldest, checkpoint: newest, cleaned: self.cleaned };
+        if !log.raise_head(head)? {
+            return Ok(false);
+        }
+        self.delete_entries(log, if self.early { newest + 1 } else { oldest })?;
+        self.cleaned = oldest;
+        let (gone, first) = self.left_behind(&readers);
+        // What a checkpoint of an earlier opening names is not known.
+        let is_known = self.checkpoints.iter().skip(gone).all(|kept| kept.is_known);
+        let kept = if is_known { first.max(register.kept) } else { register.kept };
         // A follower that registers before this is seen, or its base is kept. One that registers
         // later sees it.
         let raises = kept > register.kept;
-        if raises && !log.replace_register(&Register { kept, ..register }, tag)? {
+        let is_news = raises || names != register.names;
+        let to = Register { kept, claim: self.claim, names };
+        if is_news && !log.replace_register(&to, tag)? {
             return Ok(false);
         }
+        if !is_known {
+            return Ok(true);
+        }
         // One that was taken for dead gives a sign first, and looks at the register then.
-        if raises && self.has_come_back(log)? {
+        if raises && self.has_come_back(log, &readers)? {
             return Ok(false);
         }
         self.checkpoints.drain(..gone);
+        self.named.retain(|_, last| *last >= first);
         let live = live();
         self.delete_data(log, &live)?;
-        self.forget_dead(log, kept, &live).map(|()| true)
+        self.forget_dead(log, (kept, &live), &readers)?;
+        // An object that is gone ended its registration. No reader takes a name of its own twice.
+        let left = registered.iter().filter(|it| it.place.is_none() && is_own_name(&it.name));
+        left.map(|it| &it.name).try_for_each(|name| self.forget(log, name))?;
+        Ok(true)
     }
 
-    /// What readers need. One that starts has no bound, as long as it gives a sign within sixteen
-    /// checkpoints.
-    fn needs_of(&mut self, registered: Vec<(String, FollowerPlace)>) -> Vec<Needs> {
-        let before = std::mem::take(&mut self.starting);
-        let mut needs = Vec::with_capacity(registered.len());
-        for (name, place) in registered {
-            let mut is_bounded = true;
-            if place.beat > 0 {
-                let fresh = Beat { number: place.beat, made: None, base: place.base };
-                let known = before.get(&name).filter(|known| known.number == place.beat);
-                let beat = known.copied().unwrap_or(fresh);
-                is_bounded = self.is_silent(beat);
-                // A takeover that left its registration has ended, or starts over: its base is too
-                // old to be held (`left_behind`).
-                let has_left = is_bounded && name.starts_with(TAKEOVER);
-                self.starting.insert(name, beat);
-                if has_left {
-                    continue;
-                }
+    /// The names of the register, with the signs that are known now.
+    fn signs_of(
+        &self,
+        register: &Register,
+        registered: &[RegisteredReader],
+        (newest, is_first): (u64, bool),
+    ) -> BTreeMap<String, SignSeen> {
+        // One that a taken-over writer has read late is no older than that writer's last ones.
+        let counts_on = register.claim == self.claim || self.made <= COUNTED_ON;
+        let sign = |reader: &RegisteredReader| {
+            let beat = reader.place.map_or(0, |place| place.beat);
+            let known = register.names.get(&reader.name).filter(|_| counts_on);
+            let known = known.copied().filter(|seen| seen.beat == beat);
+            let mut seen = known.unwrap_or(SignSeen { beat, checkpoint: 0 });
+            if known.is_some() && is_first && beat > 0 && seen.checkpoint == 0 {
+                seen.checkpoint = newest;
             }
-            needs.push(Needs { place, is_bounded });
-        }
-        needs
+            (reader.name.clone(), seen)
+        };
+        registered.iter().map(sign).collect()
     }
 
-    fn is_silent(&self, beat: Beat) -> bool {
-        beat.made.is_some_and(|made| self.made - made >= MOST_HELD as u64)
+    /// The readers that have a place. One that starts holds all, as long as it gives a sign within
+    /// sixteen checkpoints.
+    fn readers_of(
+        &self,
+        registered: &[RegisteredReader],
+        names: &BTreeMap<String, SignSeen>,
+    ) -> Vec<KnownReader> {
+        let is_silent = |seen: &SignSeen| seen.checkpoint > 0 && self.is_past(seen.checkpoint);
+        let reader = |RegisteredReader { name, place }: &RegisteredReader| {
+            let is_silent = names.get(name).is_some_and(is_silent);
+            Some(KnownReader { name: name.clone(), place: (*place)?, is_silent })
+        };
+        registered.iter().filter_map(reader).collect()
     }
 
     /// Whether a reader that was taken for dead has given a sign since.
-    fn has_come_back(&self, log: &SharedLog) -> Result<bool> {
-        for (name, beat) in self.starting.iter().filter(|(_, beat)| self.is_silent(**beat)) {
-            if log.place_of(name)?.is_some_and(|place| place.beat != beat.number) {
+    fn has_come_back(&self, log: &SharedLog, readers: &[KnownReader]) -> Result<bool> {
+        for reader in readers.iter().filter(|reader| reader.is_silent) {
+            if log.place_of(&reader.name)?.is_some_and(|place| place.beat != reader.place.beat) {
                 return Ok(true);
             }
         }
@@ -251,16 +329,22 @@ impl Kept {
 
     /// How many checkpoints before the last two are not kept, since no reader needs their data; and
     /// the first one that is.
-    fn left_behind(&self, needs: &[Needs]) -> (usize, u64) {
-        let numbers: Vec<u64> = self.checkpoints.iter().map(|(number, _)| *number).collect();
-        let most = numbers.len().saturating_sub(2);
-        let needs_at = |it: &Needs, at: usize| {
-            let reads = (1..=numbers[at]).contains(&it.place.base);
-            reads && !(it.is_bounded && numbers.len() - at > MOST_HELD)
+    fn left_behind(&self, readers: &[KnownReader]) -> (usize, u64) {
+        // One that reads an older checkpoint than the sixteenth of the log is left behind.
+        let needs = |it: &&KnownReader| {
+            it.needs() && it.place.base > 0 && !(it.is_bounded() && self.is_past(it.place.base))
         };
-        let is_gone = |at: &usize| !needs.iter().any(|it| needs_at(it, *at));
-        let gone = (0..most).take_while(is_gone).count();
-        (gone, numbers.get(gone).copied().unwrap_or(0))
+        let base = readers.iter().filter(needs).map(|it| it.place.base).min().unwrap_or(u64::MAX);
+        let before_last_two = self.checkpoints.len().saturating_sub(2);
+        let older = self.checkpoints.iter().take(before_last_two);
+        let gone = older.take_while(|kept| kept.number < base).count();
+        (gone, self.checkpoints.get(gone).map_or(0, |kept| kept.number))
+    }
+
+    /// Whether sixteen checkpoints of the log are newer than one.
+    fn is_past(&self, checkpoint: u64) -> bool {
+        let oldest = self.newest.front().filter(|_| self.newest.len() == MOST_HELD);
+        oldest.is_some_and(|oldest| *oldest > checkpoint)
     }
 
     /// Forgets readers that died while they started, once nothing is `kept` for them: if one is
@@ -268,42 +352,72 @@ impl Kept {
     /// registered is what holds an earlier writer back: it stays as long as this machine, or a
     /// checkpoint, has data of one.
     fn forget_dead(
-        &mut self,
+        &self,
         log: &SharedLog,
-        kept: u64,
-        live: &BTreeSet<(u64, u32)>,
+        (kept, live): (u64, &BTreeSet<PieceId>),
+        readers: &[KnownReader],
     ) -> Result<()> {
-        let is_earlier = |name: &String| data_number(name).is_some_and(|(it, _)| it < self.claim);
-        let named = self.checkpoints.iter().filter_map(|(_, data)| data.as_ref()).flatten();
-        let has_earlier =
-            live.iter().any(|(claim, _)| *claim < self.claim) || named.into_iter().any(is_earlier);
-        let is_dead = |(name, beat): (&String, &Beat)| {
-            let own = name.starts_with(STARTING) || name.starts_with(TAKEOVER) && !has_earlier;
-            (own && self.is_silent(*beat) && beat.base < kept).then(|| name.clone())
+        let first = live.first().into_iter().chain(self.named.keys().next());
+        let has_earlier = first.min().is_some_and(|(claim, _)| *claim < self.claim);
+        let is_dead = |reader: &&KnownReader| {
+            let name = &reader.name;
+            let own = is_own_name(name) && !(name.starts_with(TAKEOVER) && has_earlier);
+            own && reader.is_silent && reader.place.base < kept
         };
-        let dead: Vec<String> = self.starting.iter().filter_map(is_dead).collect();
-        for name in dead {
+        readers.iter().filter(is_dead).try_for_each(|reader| self.forget(log, &reader.name))
+    }
+
+    fn forget(&self, log: &SharedLog, name: &str) -> Result<()> {
+        self.check_open(log)?;
+        log.unregister(name)
+    }
+
+    /// Finds the checkpoints that earlier openings have left in the log from its oldest entry on:
+    /// as many as readers hold back, and the newest that is as old as the retention.
+    fn find_earlier(&mut self, log: &SharedLog, oldest: u64) -> Result<()> {
+        let old = self.old_one(log, oldest)?;
+        let mut mark = |number: u64| -> Result<()> {
+            let at = old.filter(|(old, _)| number <= *old).map_or(self.began.0, |(_, at)| at);
+            let from = sound(log.header(number))?.map_or(number, |of| of.first.min(number));
+            self.marks.push_front(AgeMark { number: from.max(oldest), at });
+            Ok(())
+        };
+        let (mut number, mut found) = (self.before, 0);
+        while number > oldest && found <= MOST_HELD {
             log.check_open()?;
-            log.unregister(&name)?;
-            self.starting.remove(&name);
+            mark(number)?;
+            if found < MOST_HELD {
+                self.newest.push_front(number);
+            }
+            found += 1;
+            number = sound(log.header(number - 1))?.map_or(0, |before| before.checkpoint);
         }
+        if let Some((old, _)) = old.filter(|(old, _)| *old <= number) {
+            mark(old)?;
+        }
+        self.marks.push_front(AgeMark { number: oldest, at: self.began.0 });
+        self.newest.drain(..self.newest.len().saturating_sub(MOST_HELD));
         Ok(())
     }
 
-    /// Marks of the checkpoints that earlier openings have left in the log, the newest first: as
-    /// many as readers hold back, and up to one that is as old as the retention.
-    fn earlier_marks(&self, log: &SharedLog, oldest: u64) -> Result<Vec<AgeMark>> {
-        let is_old = |mark: &AgeMark| time::since(mark.at) >= self.retention;
-        let (mut marks, mut number) = (Vec::new(), self.before);
-        while number > oldest && (marks.len() <= MOST_HELD || !marks.last().is_some_and(is_old)) {
-            log.check_open()?;
-            let at = if self.retention.is_zero() { None } else { self.made_at(log, number)? };
-            let from = sound(log.header(number))?.map_or(number, |of| of.first.min(number));
-            marks.push(AgeMark { number: from.max(oldest), at: at.unwrap_or(self.began.0) });
-            number = sound(log.header(number - 1))?.map_or(0, |before| before.checkpoint);
+    /// The newest checkpoint of an earlier opening that is as old as the retention, and when it was
+    /// made. Entries are as old as those around them, so few checkpoints are read.
+    fn old_one(&self, log: &SharedLog, oldest: u64) -> Result<Option<(u64, Instant)>> {
+        let (mut low, mut high, mut found) = (oldest, self.before + 1, None);
+        while low < high && !self.retention.is_zero() {
+            self.check_open(log)?;
+            let middle = low + (high - low) / 2;
+            let number = sound(log.header(middle))?.map_or(0, |of| of.checkpoint);
+            if number < low {
+                low = middle + 1;
+                continue;
+            }
+            match self.made_at(log, number)?.filter(|at| time::since(*at) >= self.retention) {
+                Some(at) => (found, low) = (Some((number, at)), middle + 1),
+                None => high = number,
+            }
         }
-        marks.push(AgeMark { number: oldest, at: self.began.0 });
-        Ok(marks)
+        Ok(found)
     }
 
     /// When a checkpoint of an earlier opening was made, by the clock of records; at most a second
@@ -315,73 +429,60 @@ impl Kept {
     }
 
     /// The first entry that is kept.
-    fn first_needed(&mut self, log: &SharedLog, needs: &[Needs]) -> Result<u64> {
-        if !self.knows_oldest {
-            let earlier = self.earlier_marks(log, log.head()?.0.oldest)?;
-            earlier.into_iter().for_each(|mark| self.marks.push_front(mark));
-            self.knows_oldest = true;
-        }
+    fn first_needed(&mut self, readers: &[KnownReader]) -> u64 {
         let first = self.marks.front().map_or(1, |mark| mark.number);
         let older = self.marks.iter().rev().nth(1).map_or(first, |mark| mark.number);
         let is_old = |mark: &&AgeMark| time::since(mark.at) >= self.retention;
         let by_time = self.marks.iter().rev().find(is_old).map_or(first, |mark| mark.number);
         let bound = self.marks.iter().rev().nth(MOST_HELD).map_or(first, |mark| mark.number);
-        let held_by = |it: &Needs| {
+        let held_by = |it: &KnownReader| {
             let next = it.place.entry + 1;
-            if it.is_bounded { next.max(bound) } else { next }
+            if it.is_bounded() { next.max(bound) } else { next }
         };
-        let held = needs.iter().map(held_by).min();
+        let held = readers.iter().filter(|it| it.needs()).map(held_by).min();
         let needed = older.min(by_time).min(held.unwrap_or(u64::MAX)).max(first);
         // One mark at or below what is kept stays.
         while self.marks.get(1).is_some_and(|mark| mark.number <= needed) {
             self.marks.pop_front();
         }
-        Ok(needed)
+        needed
     }
 
+    /// Deletes entries below one, but for claims that count. Those behind the last claim before
+    /// this writer's are none, but for its own: they need no look.
     fn delete_entries(&mut self, log: &SharedLog, below: u64) -> Result<()> {
-        let mut gone = Vec::new();
-        for number in log.entries_below(below)? {
-            log.check_open()?;
-            // All entries above its claim are this writer's own, and none of them is a claim that
-            // counts.
-            if number == self.claim || self.claims.contains(&number) {
-                continue;
-            }
-            if number < self.claim {
-                match sound(log.header(number))? {
-                    Some(header)
-                        if header.kind == EntryKind::Claim && number <= self.claim_before =>
-                    {
-                        self.claims.insert(number);
-                        continue;
-                    }
-                    Some(_) => {}
-                    None => continue,
-                }
-            }
-            gone.push(crate::replication::log::entry_name(number));
-            if gone.len() == MOST_DELETED {
-                log.delete(&std::mem::take(&mut gone))?;
-            }
+        let from = self.cleaned.min(self.claim_before + 1);
+        for some in log.entries_in(from..below)?.chunks(MOST_DELETED) {
+            self.check_open(log)?;
+            let looked: Vec<u64> =
+                some.iter().copied().filter(|number| *number <= self.claim_before).collect();
+            let headers = log.sound_headers(&looked)?;
+            let stays =
+                |of: &Option<EntryHeader>| of.as_ref().is_none_or(|of| of.kind == EntryKind::Claim);
+            let kept = looked.into_iter().zip(headers).filter(|(_, of)| stays(of));
+            let kept: BTreeSet<u64> = kept.map(|(number, _)| number).chain([self.claim]).collect();
+            let gone = some.iter().filter(|number| !kept.contains(number));
+            let gone: Vec<String> = gone.map(|number| entry_name(*number)).collect();
+            log.delete(&gone)?;
         }
-        log.check_open()?;
-        log.delete(&gone)
+        Ok(())
     }
 
-    fn delete_data(&self, log: &SharedLog, live: &BTreeSet<(u64, u32)>) -> Result<()> {
-        let known = || self.checkpoints.iter().filter_map(|(_, data)| data.as_ref());
-        debug_assert_eq!(known().count(), self.checkpoints.len(), "each one's data is known");
+    fn delete_data(&self, log: &SharedLog, live: &BTreeSet<PieceId>) -> Result<()> {
+        debug_assert!(
+            self.checkpoints.iter().all(|kept| kept.is_known),
+            "each one's data is known"
+        );
         // What a takeover has named is read until the last reader of an older version has gone.
         let is_gone = |name: &String| {
-            let is_old = data_number(name).is_some_and(|(claim, piece)| {
-                let is_before = claim < self.claim || claim == self.claim && piece < self.pending;
-                is_before && !live.contains(&(claim, piece))
-            });
-            is_old && !known().any(|data| data.contains(name))
+            data_number(name).is_some_and(|piece| {
+                let (claim, number) = piece;
+                let is_before = claim < self.claim || claim == self.claim && number < self.pending;
+                is_before && !live.contains(&piece) && !self.named.contains_key(&piece)
+            })
         };
         let gone: Vec<String> = log.all_data()?.into_iter().filter(is_gone).collect();
-        log.check_open()?;
+        self.check_open(log)?;
         log.delete(&gone)
     }
 }

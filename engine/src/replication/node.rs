@@ -210,7 +210,7 @@ impl Node {
         let mut applier = self.applier.lock();
         let did = self.check_log(applier.as_mut()).and_then(|()| {
             let kept = self.register()?;
-            self.advance(&mut applier, kept)
+            self.registration.beating(|| self.advance(&mut applier, kept))
         });
         let mut progress = self.progress.lock();
         let failure = did.as_ref().err().map(ToString::to_string);
@@ -321,8 +321,13 @@ impl Node {
         found.ok_or_else(|| self.log.empty(ErrorKind::Unavailable))
     }
 
-    /// Starts from the newest checkpoint of the log.
+    /// Starts from the newest checkpoint of the log. One that fails holds nothing back until it is
+    /// tried again: that begins with another checkpoint.
     fn restart(&self, applier: &mut Option<Applier>) -> Result<()> {
+        self.try_restart(applier).inspect_err(|_| self.registration.arrived())
+    }
+
+    fn try_restart(&self, applier: &mut Option<Applier>) -> Result<()> {
         // There may be another one by now.
         applier.iter_mut().for_each(Applier::forget_log);
         self.check_log(applier.as_mut())?;

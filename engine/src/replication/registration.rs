@@ -8,7 +8,8 @@
 //! meanwhile.
 //!
 //! Thread safety: any thread may call any method. `state` is held for a few instructions, and
-//! `telling` while one sign is sent, with its requests: signs come to the store in their order.
+//! `telling` while one sign or the end is sent, with its requests: they come to the store in their
+//! order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -163,6 +164,8 @@ impl Registration {
             (state.told, state.beat)
         };
         if !self.is_named && beat == 0 {
+            // If its end was not heard of, it is told again.
+            self.end();
             return Ok(0);
         }
         let is_due = |(known, at): (FollowerPlace, Instant)| {
@@ -213,10 +216,10 @@ impl Registration {
         Ok(is_lost && base > 0 && base < self.log.read_register()?.0.kept)
     }
 
-    /// Says again and again that the reader starts, while it does `work`: however long a copy, its
-    /// check, a sync or an opening takes.
+    /// Says again and again that the reader starts, if it does, while it does `work`: however long
+    /// a copy, its check, a sync, an opening or a few entries take.
     pub(super) fn beating<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        if self.is_stepped {
+        if self.is_stepped || self.state.lock().beat == 0 {
             return work();
         }
         let (working, ended) = channel::<()>();
@@ -279,11 +282,18 @@ impl Registration {
 
     /// Ends it. A writer that does not hear of it keeps a few checkpoints more for a while.
     pub(super) fn end(&self) {
-        let name = {
+        let _telling = self.telling.lock();
+        let (name, starts) = {
             let mut state = self.state.lock();
             state.told = None;
-            std::mem::take(&mut state.is_registered).then(|| self.name(&state))
+            if !state.is_registered {
+                return;
+            }
+            (self.name(&state), state.starts)
         };
-        name.map_or(Ok(()), |name| self.log.unregister(&name)).unwrap_or(());
+        let is_told = self.log.unregister(&name).is_ok();
+        let mut state = self.state.lock();
+        // It may have started again meanwhile.
+        state.is_registered &= !is_told || state.starts != starts;
     }
 }

@@ -20,7 +20,7 @@ mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, SentCheckpoint, SentData};
 use super::collect::{Kept, MadeCheckpoint};
@@ -37,6 +37,7 @@ use crate::engine::Engine;
 use crate::engine::{ShareStats, Shipping};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::OnceLock;
 use crate::os::time;
 use crate::storage::ExtentStore;
 use checkpoints::CheckpointJob;
@@ -86,8 +87,8 @@ pub(crate) struct Shipper {
     /// Checkpoints that the collector has not taken note of yet.
     made: Mutex<Vec<MadeCheckpoint>>,
     /// Set by the closing before its own steps: no checkpoint that is only due is begun any more,
-    /// and a long one is given up.
-    closing: AtomicBool,
+    /// a long one is given up, and so is a collection soon.
+    closing: Arc<OnceLock<Instant>>,
     /// An earlier opening ended before the checkpoint that was due. This one makes it, if it has to
     /// at its closing: else openings that are short make none. A closing gives a large one up.
     owes: AtomicBool,
@@ -152,9 +153,10 @@ impl Shipper {
         let own = newest.filter(|_| is_own);
         let checkpoints = CheckpointJob::new(claim, sent);
         let keeping = (early, engine.options.share_retention);
-        let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::objects));
+        let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::pieces));
         let now = engine.shared.clock.now() / MICROS_A_SECOND;
-        let kept = Kept::new(claim, before, keeping, now).behind(end.claim);
+        let closing = Arc::<OnceLock<Instant>>::default();
+        let kept = Kept::new(claim, before, keeping, now).behind(end.claim, &closing);
         let state = State {
             writer,
             places: StreamPlaces::default(),
@@ -175,7 +177,7 @@ impl Shipper {
             checkpoints,
             kept: Mutex::new(kept),
             made: Mutex::default(),
-            closing: AtomicBool::new(false),
+            closing,
             owes: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             has_thread: !engine.options.stepped,
@@ -292,7 +294,7 @@ impl Shipping for Shipper {
     fn drain(&self, engine: &Engine) {
         let Some(feed) = engine.shared.committer.feed() else { return };
         self.log.client.hurry();
-        self.closing.store(true, Ordering::Release);
+        self.closing.get_or_init(time::now);
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
@@ -319,7 +321,7 @@ impl Shipping for Shipper {
 
     fn is_closing(&self, sent: u64) -> bool {
         let owes = self.owes.load(Ordering::Acquire);
-        self.closing.load(Ordering::Acquire) && (!owes || sent >= self.most_owed())
+        self.closing.get().is_some() && (!owes || sent >= self.most_owed())
     }
 
     fn hurry(&self) {
@@ -401,7 +403,7 @@ impl State {
             step.engine.ctx.note_kept(self.next - 1)?;
         }
         // Where the job has no thread, or none any more.
-        let sends = !step.shipper.has_thread || step.shipper.closing.load(Ordering::Acquire);
+        let sends = !step.shipper.has_thread || step.shipper.closing.get().is_some();
         let sent = if sends { step.shipper.send_some(step.engine) } else { Ok(false) };
         let did = self.append_entry(step)?;
         let is_ready = sends && step.shipper.checkpoints.is_ready();
@@ -487,17 +489,17 @@ impl State {
 
     /// Counts a segment towards the next checkpoint, with what earlier openings have left.
     fn count(&mut self, bytes: u64, step: ShipStep<'_>) -> Result<()> {
+        // Entries that are small take time too: each is a request of a reader that starts.
+        let least = step.shipper.checkpoint_bytes / MOST_ENTRIES;
         let before = match self.since_checkpoint {
             Some(before) => before,
             None => {
-                let left = step.shipper.log.bytes_behind(self.writer.checkpoint())?;
+                let left = step.shipper.log.bytes_behind(self.writer.checkpoint(), least)?;
                 step.shipper.owes.store(left >= step.shipper.checkpoint_bytes, Ordering::Release);
                 left
             }
         };
-        // Entries that are small take time too: each is a request of a reader that starts.
-        let counted = bytes.max(step.shipper.checkpoint_bytes / MOST_ENTRIES);
-        self.since_checkpoint = Some(before + counted);
+        self.since_checkpoint = Some(before + bytes.max(least));
         step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
         step.shipper.counts.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
@@ -584,8 +586,8 @@ impl State {
                 // It names all tables itself.
                 self.first_tables = None;
                 let pending = step.shipper.checkpoints.conclude(&sent);
-                let (number, from, data) = (sent.manifest.number, sent.from, sent.objects());
-                let made = MadeCheckpoint { number, from, data, pending };
+                let (number, from, pieces) = (sent.manifest.number, sent.from, sent.pieces());
+                let made = MadeCheckpoint { number, from, pieces, pending };
                 step.shipper.made.lock().push(made);
             }
         }

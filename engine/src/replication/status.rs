@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::log::{FollowerPlace, SharedLog};
+use super::log::{FollowerPlace, RegisteredReader, SharedLog};
 use super::open_log;
-use super::registration::is_own_name;
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::engine::Engine;
@@ -63,7 +62,8 @@ pub struct SharedStatus {
     pub oldest: u64,
     /// Which process writes, or did last.
     pub writer: String,
-    /// Followers and standbys that are registered by [`Options::follower_name`].
+    /// Followers and standbys that are registered: by [`Options::follower_name`], and those that
+    /// start.
     pub followers: Vec<RegisteredFollower>,
 }
 
@@ -72,8 +72,13 @@ pub struct SharedStatus {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RegisteredFollower {
-    /// Its name.
+    /// Its name, or while it starts one that the engine gives: `starting-…`, of a takeover
+    /// `takeover-…`.
     pub name: String,
+    /// Whether it starts, or died while it did: it has not come to the end of the log. As long as
+    /// it gives signs, all is kept for it. Once sixteen checkpoints came without one, it is bounded
+    /// as others are; a name of the engine's is forgotten.
+    pub starts: bool,
     /// The last entry of the log that it is known to have.
     pub entry: u64,
     /// The oldest checkpoint of which it reads data in the store, where it does
@@ -103,11 +108,10 @@ pub(super) fn shared_status(url: &str, options: &Options) -> Result<SharedStatus
     let lost = || "an opening of which the claim is lost".to_string();
     let writer = log.claim(end.claim)?.map_or_else(lost, |claim| claim.to_string());
     let registered = log.registered(&log.read_register()?.0)?.into_iter();
-    let followers = registered.filter(|(name, _)| !is_own_name(name));
-    let followers = followers.map(|(name, FollowerPlace { entry, base, .. })| RegisteredFollower {
-        name,
-        entry,
-        base: (base > 0).then_some(base),
+    let followers = registered.filter_map(|RegisteredReader { name, place }| {
+        let FollowerPlace { entry, base, beat } = place?;
+        let base = (base > 0).then_some(base);
+        Some(RegisteredFollower { name, starts: beat > 0, entry, base })
     });
     let followers = followers.collect();
     Ok(SharedStatus {

@@ -261,7 +261,7 @@ fn shipped_of(engine: &Engine, url: &str) -> Result<(Lsn, Lsn)> {
 /// The claim before a claim; 0 if there is none. A collector leaves claims alone, and may delete
 /// what a list still shows.
 fn claim_before(log: &SharedLog, claim: u64) -> Result<u64> {
-    let mut before = log.entries_below(claim)?;
+    let mut before = log.entries_in(1..claim)?;
     before.sort_unstable();
     for number in before.into_iter().rev() {
         if let Some(header) = log.header(number)? {

@@ -14,14 +14,18 @@ mod writer;
 
 #[cfg(test)]
 pub(crate) use entry::LogClaim;
-pub(crate) use entry::{Entry, EntryBody, EntryKind, LogCheckpoint, NewBody, SharedTable};
+pub(crate) use entry::{
+    Entry, EntryBody, EntryHeader, EntryKind, LogCheckpoint, NewBody, SharedTable,
+};
 pub(crate) use groups::{
     DataPiece, GroupKind, LargePart, PartKind, PrepareHead, SegmentGroups, SharedPrepare,
     ShippedGroup, records_of,
 };
-pub(crate) use registers::{FollowerPlace, Register};
+pub(crate) use registers::{FollowerPlace, Register, RegisteredReader, SignSeen};
+#[cfg(test)]
+pub(crate) use shared_log::READS_AT_ONCE;
 pub(crate) use shared_log::{
-    EntryReads, LogEnd, LogHead, NextEntry, SharedLog, data_number, entry_name,
+    EntryReads, LogEnd, LogHead, NextEntry, PieceId, SharedLog, data_number, entry_name,
 };
 pub(crate) use writer::{CLAIM_TRIES, Identity, LogWriter};
 

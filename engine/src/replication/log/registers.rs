@@ -6,25 +6,41 @@
 //! which checkpoint on it reads data of the store. The writer keeps the entries that they lack and
 //! that data, up to a bound.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::shared_log::SharedLog;
+use super::shared_log::{READS_AT_ONCE, SharedLog};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::{Reader, Sealable, put_bytes, put_u64};
-use crate::storage::{FailureKind, ObjectSpan, ObjectTag, RequestFailure};
+use crate::storage::{FailureKind, ObjectRead, ObjectSpan, ObjectTag, RequestFailure};
 
 const REGISTER: &str = "shared/register";
 
-/// How often a change is tried that another one overtakes.
-const CHANGE_TRIES: u32 = 8;
+/// How often a change is tried that another one overtakes: many readers may come at once. The first
+/// pause is doubled so often at most.
+const CHANGE_TRIES: u32 = 24;
+const CHANGE_PAUSE: Duration = Duration::from_millis(10);
+const CHANGE_DOUBLINGS: u32 = 6;
 
 /// What it says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Register {
     /// Data that only earlier checkpoints name may be deleted. It only grows.
     pub(crate) kept: u64,
+    /// The writer whose collector has changed it last, by its claim. It only grows.
+    pub(crate) claim: u64,
     /// The followers, and the standbys.
-    pub(crate) names: BTreeSet<String>,
+    pub(crate) names: BTreeMap<String, SignSeen>,
+}
+
+/// The last sign of a reader that starts, as a collector has read it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SignSeen {
+    /// As [`FollowerPlace::beat`]; 0 if none was read.
+    pub(crate) beat: u64,
+    /// The newest checkpoint when a collection began that knew the sign; 0 in the one that has read
+    /// it first.
+    pub(crate) checkpoint: u64,
 }
 
 impl Sealable for Register {
@@ -32,18 +48,23 @@ impl Sealable for Register {
     const WHAT: &'static str = "register of followers";
 
     fn encode_rest(&self, out: &mut Vec<u8>) {
-        put_u64(out, self.kept);
-        self.names.iter().for_each(|name| put_bytes(out, name.as_bytes()));
+        [self.kept, self.claim].into_iter().for_each(|number| put_u64(out, number));
+        for (name, seen) in &self.names {
+            put_bytes(out, name.as_bytes());
+            [seen.beat, seen.checkpoint].into_iter().for_each(|number| put_u64(out, number));
+        }
     }
 
     fn decode_rest(reader: &mut Reader<'_>) -> Option<Register> {
-        let mut register = Register { kept: reader.u64()?, names: BTreeSet::new() };
+        let (kept, claim) = (reader.u64()?, reader.u64()?);
+        let mut register = Register { kept, claim, names: BTreeMap::new() };
         while !reader.is_empty() {
             let name = std::str::from_utf8(reader.bytes()?).ok()?.to_string();
-            if register.names.last().is_some_and(|last| *last >= name) {
+            if register.names.last_key_value().is_some_and(|(last, _)| *last >= name) {
                 return None;
             }
-            register.names.insert(name);
+            let seen = SignSeen { beat: reader.u64()?, checkpoint: reader.u64()? };
+            register.names.insert(name, seen);
         }
         Some(register)
     }
@@ -67,20 +88,32 @@ impl SharedLog {
 
     /// Has the register have a name; from which checkpoint on data was kept then.
     pub(crate) fn enlist(&self, name: &str) -> Result<u64> {
-        self.change_register(|register| register.names.insert(name.to_string()))
+        self.change_register(name, |names| {
+            let is_new = !names.contains_key(name);
+            names.entry(name.to_string()).or_default();
+            is_new
+        })
     }
 
     /// Has the register not have a name.
     pub(super) fn strike(&self, name: &str) -> Result<()> {
-        self.change_register(|register| register.names.remove(name)).map(drop)
+        self.change_register(name, |names| names.remove(name).is_some()).map(drop)
     }
 
-    /// Changes the register, unless it is as wanted.
-    fn change_register(&self, change: impl Fn(&mut Register) -> bool) -> Result<u64> {
-        for _ in 0..CHANGE_TRIES {
+    /// Changes the names of the register because of one, unless they are as wanted.
+    fn change_register(
+        &self,
+        name: &str,
+        change: impl Fn(&mut BTreeMap<String, SignSeen>) -> bool,
+    ) -> Result<u64> {
+        for tried in 0..CHANGE_TRIES {
             let (mut register, tag) = self.read_register()?;
-            if !change(&mut register) || self.replace_register(&register, tag)? {
+            if !change(&mut register.names) || self.replace_register(&register, tag)? {
                 return Ok(register.kept);
+            }
+            let pause = CHANGE_PAUSE * (1 << tried.min(CHANGE_DOUBLINGS));
+            if !self.client.pause(pause, name) {
+                return Err(Error::closed());
             }
         }
         let failure = RequestFailure::new(FailureKind::Changed, "others change it all the time");
@@ -123,6 +156,18 @@ impl Sealable for FollowerPlace {
     }
 }
 
+/// A name that the register has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RegisteredReader {
+    pub(crate) name: String,
+    /// `None` if it has ended.
+    pub(crate) place: Option<FollowerPlace>,
+}
+
+fn place_of(name: &str) -> String {
+    format!("{FOLLOWERS}{name}")
+}
+
 fn object_of(name: &str) -> Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(is_plain) {
@@ -131,7 +176,7 @@ fn object_of(name: &str) -> Result<String> {
              by {name:?}"
         )));
     }
-    Ok(format!("{FOLLOWERS}{name}"))
+    Ok(place_of(name))
 }
 
 impl SharedLog {
@@ -159,26 +204,35 @@ impl SharedLog {
         Err(self.client.error("write", &object, failure))
     }
 
-    /// Those that the register has, with how far each has come.
+    /// Those that the register has, with how far each has come, if it is there.
     ///
     /// # Errors
     ///
     /// `Unavailable` if the store does not answer; `Closed` once the log is stopped.
-    pub(crate) fn registered(&self, register: &Register) -> Result<Vec<(String, FollowerPlace)>> {
-        let mut found = Vec::new();
-        for name in &register.names {
+    pub(crate) fn registered(&self, register: &Register) -> Result<Vec<RegisteredReader>> {
+        let names: Vec<&String> = register.names.keys().collect();
+        let mut found = Vec::with_capacity(names.len());
+        for some in names.chunks(READS_AT_ONCE) {
             self.check_open()?;
-            found.extend(self.place_of(name)?.map(|place| (name.clone(), place)));
+            let begin = |name: &&String| self.client.begin_get(&place_of(name), ObjectSpan::Whole);
+            let reads: Vec<ObjectRead> = some.iter().map(begin).collect();
+            for (name, read) in some.iter().zip(reads) {
+                let place = self.place_in(name, read)?;
+                found.push(RegisteredReader { name: (*name).clone(), place });
+            }
         }
         Ok(found)
     }
 
     /// How far the follower `name` is, if it is registered.
     pub(crate) fn place_of(&self, name: &str) -> Result<Option<FollowerPlace>> {
-        let object = format!("{FOLLOWERS}{name}");
-        let got = match self.client.get(&object, ObjectSpan::Whole) {
+        self.place_in(name, self.client.begin_get(&place_of(name), ObjectSpan::Whole))
+    }
+
+    fn place_in(&self, name: &str, read: ObjectRead) -> Result<Option<FollowerPlace>> {
+        let got = match read.finish(&self.client) {
             Err(failure) if failure.kind == FailureKind::Missing => return Ok(None),
-            got => self.client.told("read", &object, got)?,
+            got => self.client.told("read", &place_of(name), got)?,
         };
         // Bytes of something else hold nothing back.
         Ok(FollowerPlace::decode(&got.bytes).ok())

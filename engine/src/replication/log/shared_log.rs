@@ -4,6 +4,7 @@
 //! Thread safety: any thread may call any method.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,6 +26,9 @@ const ENTRY_BYTES: u64 = 4 << 20;
 
 /// A list shows so many objects at most.
 pub(super) const PAGE: usize = 1000;
+
+/// So many small objects are read at once.
+pub(crate) const READS_AT_ONCE: usize = 16;
 
 /// How often a put is looked at again whose object comes and goes.
 const TRIES: u32 = 8;
@@ -85,6 +89,8 @@ pub(crate) struct LogHead {
     pub(crate) oldest: u64,
     /// A checkpoint that is kept.
     pub(crate) checkpoint: u64,
+    /// A collection has gone through what lies below it, and left claims alone.
+    pub(crate) cleaned: u64,
 }
 
 impl Sealable for LogHead {
@@ -92,13 +98,15 @@ impl Sealable for LogHead {
     const WHAT: &'static str = "head of the log";
 
     fn encode_rest(&self, out: &mut Vec<u8>) {
-        put_u64(out, self.oldest);
-        put_u64(out, self.checkpoint);
+        [self.oldest, self.checkpoint, self.cleaned]
+            .into_iter()
+            .for_each(|number| put_u64(out, number));
     }
 
     fn decode_rest(reader: &mut Reader<'_>) -> Option<LogHead> {
-        let head = LogHead { oldest: reader.u64()?, checkpoint: reader.u64()? };
-        (1..=head.checkpoint).contains(&head.oldest).then_some(head)
+        let (oldest, checkpoint, cleaned) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let is_sound = (1..=checkpoint).contains(&oldest) && cleaned <= oldest;
+        is_sound.then_some(LogHead { oldest, checkpoint, cleaned })
     }
 }
 
@@ -124,7 +132,7 @@ impl SharedLog {
     /// The head, with its tag; that of an empty log if there is none.
     pub(crate) fn head(&self) -> Result<(LogHead, Option<ObjectTag>)> {
         let found = self.client.read_register(HEAD)?;
-        let empty = (LogHead { oldest: 1, checkpoint: 0 }, None);
+        let empty = (LogHead { oldest: 1, ..LogHead::default() }, None);
         Ok(found.map_or(empty, |found| (found.value, Some(found.tag))))
     }
 
@@ -135,6 +143,7 @@ impl SharedLog {
             let to = LogHead {
                 oldest: to.oldest.max(head.oldest),
                 checkpoint: to.checkpoint.max(head.checkpoint),
+                cleaned: to.cleaned.max(head.cleaned),
             };
             if head == to {
                 return Ok(true);
@@ -315,17 +324,39 @@ impl SharedLog {
         Ok(())
     }
 
-    /// The numbers of entries below `number` that a list shows.
-    pub(crate) fn entries_below(&self, number: u64) -> Result<Vec<u64>> {
-        let listed = self.listed((PREFIX, ""), Some(&entry_name(number)))?;
-        let numbers = listed.iter().filter_map(|info| entry_number(&info.name));
-        Ok(numbers.filter(|found| *found < number).collect())
+    /// The headers of entries, where they are there and sound.
+    pub(crate) fn sound_headers(&self, numbers: &[u64]) -> Result<Vec<Option<EntryHeader>>> {
+        let span = ObjectSpan::Bytes { offset: 0, len: HEADER_LEN as u64 };
+        let mut found = Vec::with_capacity(numbers.len());
+        for some in numbers.chunks(READS_AT_ONCE) {
+            self.check_open()?;
+            let begin = |number: &u64| self.client.begin_get(&entry_name(*number), span);
+            let reads: Vec<ObjectRead> = some.iter().map(begin).collect();
+            for (number, read) in some.iter().zip(reads) {
+                let got = read.finish(&self.client);
+                found.push(match self.client.told("read", &entry_name(*number), got) {
+                    Ok(got) => EntryHeader::decode(&got.bytes, *number).ok(),
+                    // It is missing, or shorter than a header.
+                    Err(error) if error.kind() == ErrorKind::Corrupt => None,
+                    Err(error) => return Err(error),
+                });
+            }
+        }
+        Ok(found)
     }
 
-    /// Bytes of the entries behind `number`, as lists show them.
-    pub(crate) fn bytes_behind(&self, number: u64) -> Result<u64> {
+    /// The numbers of entries from one to below another that a list shows.
+    pub(crate) fn entries_in(&self, numbers: Range<u64>) -> Result<Vec<u64>> {
+        let after = numbers.start.checked_sub(1).map(entry_name).unwrap_or_default();
+        let listed = self.listed((PREFIX, &after), Some(&entry_name(numbers.end)))?;
+        let listed = listed.iter().filter_map(|info| entry_number(&info.name));
+        Ok(listed.filter(|found| numbers.contains(found)).collect())
+    }
+
+    /// Bytes of the entries behind `number`, as lists show them; of each one `least` at least.
+    pub(crate) fn bytes_behind(&self, number: u64, least: u64) -> Result<u64> {
         let listed = self.listed((PREFIX, &entry_name(number)), None)?;
-        Ok(listed.iter().map(|info| info.len).sum())
+        Ok(listed.iter().map(|info| info.len.max(least)).sum())
     }
 
     /// The pieces of data that a list shows.
@@ -440,8 +471,11 @@ fn entry_number(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix(PREFIX)?, 16).ok()
 }
 
+/// A piece of data: the claim of who sent it, and its number.
+pub(crate) type PieceId = (u64, u32);
+
 /// The piece of data of a name.
-pub(crate) fn data_number(name: &str) -> Option<(u64, u32)> {
+pub(crate) fn data_number(name: &str) -> Option<PieceId> {
     let (claim, number) = name.strip_prefix(SHARED_DATA)?.split_once('-')?;
     let found = (u64::from_str_radix(claim, 16).ok()?, u32::from_str_radix(number, 16).ok()?);
     (shared_name(found.0, found.1) == name).then_some(found)

@@ -139,7 +139,7 @@ impl Shipper {
     /// The body of the job's thread.
     pub(super) fn send_checkpoints(&self, engine: &Engine) {
         let Some(feed) = engine.shared.committer.feed() else { return };
-        let ends = || engine.ctx.is_stopping() || self.closing.load(Ordering::Acquire);
+        let ends = || engine.ctx.is_stopping() || self.closing.get().is_some();
         while !ends() && !feed.has_failed() {
             if !matches!(self.send_some(engine), Ok(true)) {
                 feed.pause(LOOKS, &ends);

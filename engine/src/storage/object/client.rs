@@ -263,6 +263,15 @@ impl Client {
         Ok((pause * 2).min(self.patience.longest_pause))
     }
 
+    /// Waits for half to all of `pause`, by what `caller` is called, before what others overtook is
+    /// tried again; not any more once it is stopped.
+    pub(crate) fn pause(&self, pause: Duration, caller: &str) -> bool {
+        let drawn = caller.bytes().fold(0x9E37_79B9_7F4A_7C15_u64, |drawn, byte| {
+            (drawn ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        });
+        self.timer.pause(pause / 2 + pause * u32::from((drawn >> 56) as u8) / 512)
+    }
+
     /// A pause of half to all of `pause`, so that callers that failed together do not come again
     /// together.
     fn spread(&self, pause: Duration) -> Duration {

@@ -283,22 +283,27 @@ fn a_follower_of_which_a_write_fails_leaves_nothing_out() {
 /// Bug: the status of a store listed nodes that start, and takeovers, as followers with a name,
 /// also dead ones. Cause: all are in one register. Fix: names of Terrace's own are left out.
 #[test]
-fn the_status_of_a_store_lists_followers_that_users_have_named() {
+fn the_status_of_a_store_lists_followers_that_users_have_named_and_those_that_start() {
     let _turn = alone();
     let server = ObjectServer::new();
     let _db = begun(shared(&server));
     let reader = || of_machine(&Machine::with_files(), None);
     // Neither has come to the end of the log yet.
-    let _starts = reader().standby(server.url(), PLACE).unwrap();
-    let _named = reader().follower_name("reports").follow(server.url(), PLACE).unwrap();
+    let starts = reader().standby(server.url(), PLACE).unwrap();
+    let named = reader().follower_name("reports").follow(server.url(), PLACE).unwrap();
     let registered = |own: &str| {
         let prefix = format!("shared/followers/{own}");
         server.names().iter().filter(|name| name.starts_with(&prefix)).count()
     };
     assert_eq!((registered("starting-"), registered("")), (1, 2));
     let followers = reader().shared_status(server.url()).unwrap().followers;
-    let names: Vec<String> = followers.into_iter().map(|one| one.name).collect();
-    assert_eq!(names, ["reports"]);
+    let [reports, starting] = &followers[..] else { panic!("{followers:?}") };
+    assert_eq!((reports.name.as_str(), reports.starts), ("reports", true));
+    assert!(starting.name.starts_with("starting-") && starting.starts, "{starting:?}");
+    while named.step().unwrap() | starts.step().unwrap() {}
+    let followers = reader().shared_status(server.url()).unwrap().followers;
+    assert_eq!(followers.len(), 1, "{followers:?}");
+    assert_eq!((followers[0].name.as_str(), followers[0].starts), ("reports", true));
 }
 
 /// Bug: followers and standbys stopped at an entry for ever, and no takeover was possible. Cause: a

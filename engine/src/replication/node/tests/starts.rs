@@ -92,7 +92,7 @@ fn a_node_that_was_forgotten_comes_into_the_register_whatever_fails() {
         server.deliver();
         registration.begin(place).unwrap();
         let register = log.read_register().unwrap().0;
-        assert!(register.names.contains("one"), "{fault:?} at {at}");
+        assert!(register.names.contains_key("one"), "{fault:?} at {at}");
         assert_eq!(log.registered(&register).unwrap().len(), 1, "{fault:?} at {at}");
     }
     assert!(refused >= 4, "each request of a sign was refused once, not {refused}");
@@ -206,6 +206,63 @@ fn a_node_that_ends_before_it_has_started_is_not_registered() {
         let left = registered();
         assert_eq!(left.len(), usize::from(named), "{left:?}");
     }
+}
+
+/// Bug: a standby that could not start, and lived, held back all entries without a bound. Cause: a
+/// start that failed went on giving signs. Fix: it ends its registration until it is tried again.
+#[test]
+fn a_start_that_fails_holds_nothing_back() {
+    for name in [None, Some("reports")] {
+        let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+        let db = filled(&server, dir.path());
+        let registered = || {
+            let names = server.names().into_iter();
+            names.filter(|name| name.starts_with("shared/followers/")).count()
+        };
+        let options = name.iter().fold(small(), |options, name| options.follower_name(*name));
+        let node = caught_up(&server, &dir.path().join("node"), (&options, NodeKind::Standby));
+        replace_all(&db);
+        let mut pieces = server.names().into_iter().filter(|name| name.starts_with(PIECES));
+        server.damage(&pieces.next_back().unwrap(), 17);
+        let failed = (0..200).find_map(|_| node.step().err()).unwrap();
+        assert_eq!(failed.kind(), ErrorKind::Corrupt, "{failed}");
+        assert_eq!(registered(), usize::from(name.is_some()), "{name:?}");
+        if let Some(name) = name {
+            drop(node.step());
+            let place = node.log.place_of(name).unwrap().unwrap();
+            assert!(place.beat > 0, "it is tried again: {place:?}");
+            node.registration.tell_news(place).unwrap();
+            let place = node.log.place_of(name).unwrap().unwrap();
+            assert_eq!(place.beat, 0, "it is bounded meanwhile");
+        }
+    }
+}
+
+/// Bug: a reader that had started stayed registered, where the store did not answer. Cause: the end
+/// of its registration was told once. Fix: each step tells it, until that is heard.
+#[test]
+fn the_end_of_a_registration_is_told_until_it_is_heard() {
+    let mut again = 0;
+    for at in 1..6 {
+        let server = ObjectServer::new();
+        let files = SimFiles::new() as Arc<dyn Files>;
+        let (client, nonce) =
+            crate::storage::open_client((server.url(), true), &files, (0, &<_>::default()), None)
+                .unwrap();
+        let log = Arc::new(SharedLog::new(client, true));
+        let registration = Registration::of_node(&log, (None, nonce), true).unwrap();
+        let place = FollowerPlace { entry: 3, base: 3, beat: 0 };
+        registration.begin(place).unwrap();
+        server.plan(server.requests() + at, StoreFault::Refuse);
+        registration.arrived();
+        server.forget_plans();
+        let left = || server.names().iter().any(|name| name.starts_with("shared/followers/"));
+        again += u32::from(left());
+        registration.tell_news(place).unwrap();
+        assert!(!left(), "request {at}");
+        assert!(log.read_register().unwrap().0.names.is_empty(), "request {at}");
+    }
+    assert!(again >= 2, "each request was refused once, not {again}");
 }
 
 /// Bug: a closing left a registration in the store, beside a call that starts a node anew. Cause:
