@@ -13,6 +13,7 @@
 #include "tuning.h"
 #include "waits.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 
@@ -291,8 +292,17 @@ static void open_with_store(terrace_options *options, Failure *failure)
   }
 }
 
-/* Whether the database was the writer of a shared store: the library keeps its claims in a file. */
-static bool has_claimed() { return !access((std::string(data_dir) + "/shared").c_str(), F_OK); }
+/*
+  Whether the database was the writer of a shared store: the library keeps its last claim in a file, which
+  has zeros where none is known to have come.
+*/
+static bool has_claimed()
+{
+  char claim[16];
+  std::ifstream file(std::string(data_dir) + "/shared", std::ios::binary);
+  return file.seekg(12).read(claim, sizeof claim) &&
+         std::any_of(claim, claim + sizeof claim, [](char byte) { return byte; });
+}
 
 /*
   Opens the database. One that another machine has taken the store from is opened to read, so that its

@@ -81,7 +81,7 @@ impl Floor {
         match (read(0), read(1)) {
             (Ok(a), Ok(b)) => Ok((if a.number > b.number { a } else { b }, None)),
             (Ok(floor), Err(mut damage)) | (Err(mut damage), Ok(floor)) => {
-                // In a file a page is written whole.
+                // In a file the slot's sector is written whole (invariant 3).
                 let may_be_torn = region.is_persistent_memory();
                 damage.got += if may_be_torn { ", or a power cut has torn it" } else { "" };
                 Ok((floor, Some(damage)))

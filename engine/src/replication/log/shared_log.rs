@@ -435,15 +435,22 @@ impl SharedLog {
         Error::new(kind, message)
     }
 
-    /// The error of an opening where another directory's writer has sent a claim, and nothing else.
-    pub(super) fn begun(&self, claim: &LogClaim) -> Error {
+    /// The error of an opening where another database's writer has sent a claim, and maybe nothing
+    /// else.
+    pub(super) fn foreign(&self, claim: &LogClaim, checkpoint: u64) -> Error {
         let address = self.address();
-        let message = format!(
-            "another database begins to use the shared store {address}: {claim} has claimed it, \
-             and has sent no checkpoint; use another prefix, or wait and follow it; if that \
-             directory is lost and its process has ended for good, the store has none of its \
-             commits: delete all objects below {address}/shared"
-        );
+        let message = match checkpoint {
+            0 => format!(
+                "another database begins to use the shared store {address}: {claim} has claimed \
+                 it, and has sent no checkpoint; use another prefix, or wait and follow it; if \
+                 that directory is lost and its process has ended for good, the store has none of \
+                 its commits: delete all objects below {address}/shared"
+            ),
+            _ => format!(
+                "the shared store {address} is another database's: {claim} has claimed it; use \
+                 another prefix, or follow it in a new directory"
+            ),
+        };
         Error::new(ErrorKind::Fenced, message)
     }
 

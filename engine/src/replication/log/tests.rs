@@ -304,8 +304,12 @@ fn a_directory_claims_again_what_it_had_and_no_other_does() {
     assert_eq!(early.kind(), ErrorKind::Fenced, "also before a checkpoint");
     first.claim().unwrap().append(checkpoint(), (3, 3)).unwrap();
     Machine::on(&server, &files).claim().unwrap();
+    // Bug: it was told to take the other database over "again". Cause: it was taken for one that
+    // another machine has taken the store from. Fix: only a directory that had the store is.
     let other = Machine::new(&server).claim().unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Fenced);
+    let text = other.to_string();
+    assert!(text.contains("is another database's") && !text.contains("take it over"), "{text}");
 }
 
 /// Bug: a directory was fenced out of its own log for good. Cause: an opening forgot a claim of

@@ -202,7 +202,9 @@ fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<[u8;
     }
     match log.claim(end.claim)? {
         Some(claim) if known.has(claim.nonce) => Ok(Some(claim.nonce)),
-        Some(claim) if end.checkpoint == 0 => Err(log.begun(&claim)),
+        Some(claim) if end.checkpoint == 0 || !known.is_writer() => {
+            Err(log.foreign(&claim, end.checkpoint))
+        }
         Some(claim) => Err(log.fenced(&format!("{claim} has claimed it"))),
         None => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
     }
@@ -251,6 +253,11 @@ impl Nonces {
     /// The number of a claim that may be there, or may come.
     fn undecided(&self) -> Option<[u8; 16]> {
         (self.intended != self.claimed && self.intended != [0; 16]).then_some(self.intended)
+    }
+
+    /// Whether the directory ever was the writer of a shared store.
+    fn is_writer(&self) -> bool {
+        self.claimed != [0; 16]
     }
 
     /// Whether a claim with this number is the directory's own.
