@@ -181,7 +181,7 @@ bool ha_terrace::can_change_attributes(const TABLE *altered) const
   const ha_table_option_struct *before = table->s->option_struct;
   const ha_table_option_struct *after = altered->s->option_struct;
   const bool has_indexes = table->s->keys > (has_primary_key() ? 1 : 0);
-  // The copy of a sequence is refused.
+  // The copy of a sequence that expires is refused (ddl.cc).
   return has_ttl(before) || !has_ttl(after) ||
          !(has_indexes || table_share->blob_fields || is_sequence());
 }

@@ -36,8 +36,10 @@ static int refuse_lost_rows(THD *thd, const Bytes &name)
   if (copied.empty())
     return 0;
   const TABLE *old = thd->lex->query_tables->table;
-  return old && old->file->partition_ht() != terrace_hton && has_any(copied) ? fail_as_taken(copied)
-                                                                             : 0;
+  // The server has handlers of its own before those of partitions, and of a sequence.
+  const bool is_other = old && old->file->partition_ht() != terrace_hton &&
+                        old->file->storage_ht() != terrace_hton;
+  return is_other && has_any(copied) ? fail_as_taken(copied) : 0;
 }
 
 /* An opening gives each partition what the definition says of the table: its own would be lost. */

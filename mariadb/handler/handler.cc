@@ -187,7 +187,10 @@ static bool leaves_engine_and_name(THD *thd)
 
 int ha_terrace::extra(enum ha_extra_function operation)
 {
-  if (operation == HA_EXTRA_BEGIN_COPY || operation == HA_EXTRA_BEGIN_ALTER_IGNORE_COPY)
+  const bool copies =
+    operation == HA_EXTRA_BEGIN_COPY || operation == HA_EXTRA_BEGIN_ALTER_IGNORE_COPY;
+  // The row of a sequence is written outside of the transaction, and would wait for that.
+  if (copies && !is_sequence())
   {
     // One lock for all rows of a table that nothing else sees yet.
     const uchar rows = PREFIX_ROWS;

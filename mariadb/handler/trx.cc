@@ -200,7 +200,8 @@ int Trx::begin_statement(bool single_read_arg, bool has_locks)
       return error;
   }
   statement_began = true;
-  locks |= has_locks;
+  // The statements behind LOCK TABLES lock rows, and that does not.
+  locks |= has_locks && thd_sql_command(thd) != SQLCOM_LOCK_TABLES;
   if (!is_autocommit(thd))
     trans_register_ha(thd, true, terrace_hton, 0);
   trans_register_ha(thd, false, terrace_hton, 0);
@@ -331,7 +332,7 @@ int Trx::commit_prepared()
 int Trx::commit_alone()
 {
   Failure failure;
-  if (durability != TERRACE_REMOTE || !(wrote || locks || serializable))
+  if (durability != TERRACE_REMOTE || !may_hold_locks())
     return terrace_transaction_commit(transaction, failure.out()) == TERRACE_OK
              ? 0
              : fail_at_commit(failure);

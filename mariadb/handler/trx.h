@@ -100,6 +100,8 @@ public:
   }
   /* Whether a row was written since the transaction began. */
   bool has_written() const { return wrote; }
+  /* Whether it may have locks, also on what it has only read. */
+  bool may_hold_locks() const { return wrote || locks || serializable; }
   bool is_serializable() const { return serializable; }
   /* Whether plain reads see a view, which may be older than the newest rows. */
   bool holds_view() const { return has_view; }

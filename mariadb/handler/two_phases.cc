@@ -226,7 +226,11 @@ static int savepoint_release(handlerton *, THD *thd, void *place)
 }
 
 /* Locks of rows are kept by a rollback to a savepoint, so those of metadata are too. */
-static bool can_release_mdl(handlerton *, THD *) { return false; }
+static bool can_release_mdl(handlerton *, THD *thd)
+{
+  const Trx *trx = Trx::existing(thd);
+  return !trx || !trx->may_hold_locks();
+}
 
 static int start_consistent_snapshot(handlerton *, THD *thd)
 {

@@ -310,6 +310,7 @@ const GOES_ON: &[&str] = &[
     "ALTER SEQUENCE q RESTART 5",
     "OPTIMIZE TABLE n",
     "DROP SEQUENCE q",
+    "LOCK TABLES t WRITE",
 ];
 
 /// Waits until a connection waits for the store.
