@@ -38,7 +38,7 @@ pub(crate) use restore::fetch_objects;
 pub(crate) use restore::{fetch, object_damage};
 pub use salvage::SalvageReport;
 use set::Set;
-pub(crate) use take::{Destination, MICROS_A_SECOND, gather};
+pub(crate) use take::{Destination, MICROS_A_SECOND, gather, oldest_above_levels};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use verify::broken_cache;
 pub(crate) use verify::open_database;

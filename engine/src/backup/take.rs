@@ -6,18 +6,20 @@
 //! is written into the set. No epoch is pinned: other databases are not held. (3) Levels are held
 //! by their versions alone: what the set has not is copied, at leisure. (4) The manifest is
 //! written.
+//!
+//! A destination may take the levels alone, with what they lack: a checkpoint of the shared store,
+//! whose log has the rest. Then (2) is left out.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
-use crate::base::options::TableOptions;
+use crate::base::options::{Failpoint, TableOptions};
 use crate::base::progress::Meter;
 use crate::base::record::Lsn;
 use crate::compaction::{self, DumpInto, Dumped};
 use crate::engine::Engine;
 use crate::mvcc::{Horizon, Registered, TimeMark, pin};
-use crate::os::Gate;
 use crate::read::view::View;
 use crate::sstable::{Extent, ExtentMeta};
 use crate::storage::{ExtentSink, ExtentStore};
@@ -29,6 +31,8 @@ struct Seen {
     table: Arc<TableCore>,
     name: String,
     view: Arc<View>,
+    /// Nothing of it above its levels has a lower LSN.
+    oldest: Lsn,
 }
 
 /// All tables as of one LSN, and the last blob as of that.
@@ -38,15 +42,36 @@ struct Moment {
     blob: Option<Vec<u8>>,
 }
 
+impl Moment {
+    /// Nothing above the levels of any table has a lower LSN. One more than the LSN if nothing is
+    /// there.
+    fn oldest(&self) -> Lsn {
+        let later = self.snapshot.lsn() + 1;
+        self.tables.iter().map(|seen| seen.oldest).min().unwrap_or(later)
+    }
+}
+
 /// The unit of a backup's time is a second, that of the clock a microsecond.
 pub(crate) const MICROS_A_SECOND: u64 = 1_000_000;
 
-/// A table of which the part above its levels is in the set.
+/// A table of which the part above its levels is in the set, if the set takes that.
 struct Half {
     table: Arc<TableCore>,
     name: String,
     version: Arc<Version>,
     dumped: Dumped,
+    /// Nothing of it above the levels that the set takes alone has a lower LSN. 0 if the set takes
+    /// more.
+    oldest: Lsn,
+}
+
+/// What step 2 has done.
+struct Dump {
+    halves: Vec<Half>,
+    lsn: Lsn,
+    /// As [`Manifest::oldest`].
+    oldest: Lsn,
+    blob: Option<Vec<u8>>,
 }
 
 /// Where a backup goes.
@@ -59,9 +84,10 @@ pub(crate) trait Destination {
         None
     }
 
-    /// The LSN is taken, and all up to it is durable.
-    fn begins(&mut self, _lsn: Lsn) -> Result<()> {
-        Ok(())
+    /// The LSN is taken, and all up to it is durable. Nothing above the levels is below `oldest`.
+    /// Whether it takes what lies there, or the levels with their drained maps alone.
+    fn begins(&mut self, _lsn: Lsn, _oldest: Lsn) -> Result<bool> {
+        Ok(true)
     }
 
     /// Before an extent is written to its store, and now and then while it reads: so many bytes lie
@@ -83,6 +109,8 @@ pub(crate) struct Gathered {
     lsn: Lsn,
     /// When it was begun, in seconds since 1970.
     created: u64,
+    /// As [`Manifest::oldest`].
+    oldest: Lsn,
     blob: Option<Vec<u8>>,
     edit: Edit<Arc<ExtentMeta>>,
     /// What was dumped is there as long as this is.
@@ -98,6 +126,7 @@ impl Gathered {
             lsn: self.lsn,
             created: self.created,
             added,
+            oldest: self.oldest,
             blob: self.blob.clone(),
             edit: self.edit.clone(),
         };
@@ -112,14 +141,14 @@ pub(crate) fn gather(
     meter: &Meter,
 ) -> Result<Gathered> {
     let created = engine.shared.clock.now() / MICROS_A_SECOND;
-    let (halves, lsn, blob) = dump(engine, into, meter)?;
+    let Dump { halves, lsn, oldest, blob } = dump(engine, into, meter)?;
     let mut ops = dates(engine, lsn);
     for half in &halves {
-        half.describe(into, (&engine.shared.gate, meter), &mut ops)?;
+        half.describe(into, (engine, meter), &mut ops)?;
     }
     // What is durable nowhere else must not be all that is left of a commit that never was.
     engine.shared.poison.check()?;
-    Ok(Gathered { lsn, created, blob, edit: Edit { ops }, _halves: halves })
+    Ok(Gathered { lsn, created, oldest, blob, edit: Edit { ops }, _halves: halves })
 }
 
 /// When records up to `lsn` were written: those above all marks, by now.
@@ -133,17 +162,15 @@ fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
 }
 
 /// Steps 1 and 2. The hold keeps what the views have; it is of this database alone.
-fn dump(
-    engine: &Engine,
-    destination: &mut dyn Destination,
-    meter: &Meter,
-) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
+fn dump(engine: &Engine, destination: &mut dyn Destination, meter: &Meter) -> Result<Dump> {
     // A closing waits for the extent under way.
     let _inside = engine.shared.gate.enter_call().map_err(Error::not_open)?;
     // A table with records that are not counted yet looks as if it had none above its levels.
     engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
     let _hold = engine.shared.queue.hold();
-    let Moment { tables, snapshot, blob } = moment(engine);
+    let moment = moment(engine);
+    let oldest = moment.oldest();
+    let Moment { tables, snapshot, blob } = moment;
     let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
     if !engine.shared.read_only {
         let floor = engine.ctx.sync_floor()?;
@@ -154,9 +181,13 @@ fn dump(
         meter.plan(compaction::bytes_to_dump(view, lsn) + levels.sum::<u64>());
     }
     meter.did(0)?;
-    destination.begins(lsn)?;
+    let is_whole = destination.begins(lsn, oldest)?;
     let mut above = 0;
-    let half = |Seen { table, name, view }| {
+    let half = |Seen { table, name, view, oldest }| {
+        if !is_whole {
+            let (version, dumped) = (Arc::clone(&view.version), Dumped::default());
+            return Ok(Half { table, name, version, dumped, oldest });
+        }
         let check_open = || engine.shared.check_open();
         let bytes = compaction::bytes_to_dump(&view, lsn);
         above += bytes;
@@ -179,11 +210,33 @@ fn dump(
                 dump(DumpInto { set, store, objects: None, check })
             }
         };
-        let half = Half { table, name, version: Arc::clone(&view.version), dumped: dumped? };
+        let (version, dumped) = (Arc::clone(&view.version), dumped?);
+        let half = Half { table, name, version, dumped, oldest: 0 };
         meter.did(bytes - told.get()).map(|()| half)
     };
     let halves = tables.into_iter().map(half).collect::<Result<_>>()?;
-    Ok((halves, lsn, blob))
+    Ok(Dump { halves, lsn, oldest: if is_whole { 0 } else { oldest }, blob })
+}
+
+/// The least LSN that may lie above the levels; one more than the last visible one if nothing does.
+pub(crate) fn oldest_above_levels(engine: &Engine) -> Result<Lsn> {
+    let _inside = engine.shared.gate.enter_call().map_err(Error::not_open)?;
+    engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
+    let _hold = engine.shared.queue.hold();
+    Ok(moment(engine).oldest())
+}
+
+/// The least LSN above the levels of a view; `later` if nothing is there. Before it was taken all
+/// up to `drained` was in levels. No zone that has something of it had less than `in_zones`.
+///
+/// It is above each step that the view's drained map has forgotten: these lie below all zones, runs
+/// and row tables of an earlier moment.
+fn oldest_in(view: &View, (drained, in_zones): (Lsn, Lsn), later: Lsn) -> Lsn {
+    let in_zones = (view.level0.size().records > 0).then_some(in_zones);
+    let in_rows = view.version.rows.iter().map(|rows| rows.oldest);
+    let in_level0 = in_zones.into_iter().chain(in_rows).map(|oldest| oldest.max(drained + 1));
+    let in_runs = view.runs().map(|run| run.lsn);
+    in_level0.chain(view.oldest_in_memtables()).chain(in_runs).fold(later, Lsn::min)
 }
 
 /// Step 1. The caller has a hold.
@@ -193,6 +246,8 @@ fn moment(engine: &Engine) -> Moment {
     // For the blob: a later commit frees its zone.
     let _guard = pin();
     let tables = engine.tables();
+    // Before the views: what is drained meanwhile, they may not show as drained.
+    let drained: Vec<Lsn> = tables.iter().map(|table| table.drained_below()).collect();
     // Room for them is made here, so that the sequencer allocates nothing.
     let mut views = Vec::with_capacity(tables.len());
     let (blobs, mut last_blob) = (&engine.shared.committer.blobs, None);
@@ -207,8 +262,18 @@ fn moment(engine: &Engine) -> Moment {
     });
     let blob = last_blob.map(|blob| blobs.read(blob));
     debug_assert_eq!(views.len(), tables.len(), "a backup has the view of each table");
-    let seen = |(table, view): (Arc<TableCore>, _)| Seen { name: table.name(), table, view };
-    Moment { tables: tables.into_iter().zip(views).map(seen).collect(), snapshot, blob }
+    // Behind the views: what their maps have forgotten was below all zones by then. Zones with what
+    // they have stay, and later commits go to zones that may not be there yet.
+    let later = snapshot.lsn() + 1;
+    let in_zones = engine.shared.zones.oldest().min(later);
+    let forgets = engine.options.has(Failpoint::ForgetLevel0);
+    let seen = |((table, view), drained): ((Arc<TableCore>, Arc<View>), _)| {
+        let drained = if forgets { later - 1 } else { drained };
+        let oldest = oldest_in(&view, (drained, in_zones), later);
+        Seen { name: table.name(), table, view, oldest }
+    };
+    let tables = tables.into_iter().zip(views).zip(drained).map(seen).collect();
+    Moment { tables, snapshot, blob }
 }
 
 impl Half {
@@ -216,10 +281,10 @@ impl Half {
     fn describe(
         &self,
         into: &mut dyn Destination,
-        (gate, meter): (&Gate, &Meter),
+        (engine, meter): (&Engine, &Meter),
         ops: &mut Vec<Op<Arc<ExtentMeta>>>,
     ) -> Result<()> {
-        let (id, version) = (self.table.id(), &self.version);
+        let (id, version, gate) = (self.table.id(), &self.version, &engine.shared.gate);
         ops.push(Op::CreateTable {
             table: id,
             created_lsn: self.table.created(),
@@ -231,6 +296,14 @@ impl Half {
         if version.expired > 0 {
             let ttl = version.options.ttl_micros().unwrap_or(0);
             ops.push(Op::TimeToLive { table: id, ttl, expired: version.expired });
+        }
+        if self.oldest > 0 {
+            let mut map = version.drained.clone();
+            if !engine.options.has(Failpoint::ForgetSteps) {
+                // It may have forgotten steps below that, and a reader may begin below them.
+                map.raise(self.oldest - 1);
+            }
+            ops.push(Op::DrainedMap { table: id, map });
         }
         let add = |level, extent| Op::AddExtent { table: id, level, extent };
         // Where there is no free sublevel for what was above the levels, they begin one further

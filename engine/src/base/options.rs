@@ -439,6 +439,8 @@ declare! {
     making: Option<Making> = None;
     /// The background runs only when a test steps it.
     stepped: bool = false;
+    /// Segments of so many bytes are followed by a checkpoint.
+    checkpoint_bytes: Option<u64> = None;
     /// Bytes at which a memtable is frozen, in tests.
     freeze_bytes: Option<u64> = None;
     /// Bytes of records that a persistent index is made for.

@@ -119,6 +119,18 @@ impl Engine {
         self.scheduler.step()
     }
 
+    /// Where a test steps the background, it does what makes room for a reader of the shared store:
+    /// a quarter of the region at least. No thread does that then, and a step of the reader may
+    /// apply more than the region takes.
+    pub(crate) fn step_for_space(&self) {
+        #[cfg(any(test, feature = "testing"))]
+        {
+            let zones = &self.shared.zones;
+            let is_filling = || self.options.stepped && 4 * zones.free() < zones.room();
+            while is_filling() && matches!(self.step(), Ok(true)) {}
+        }
+    }
+
     /// Waits for the readers that began before the gate was shut, where they read what the next
     /// opening writes: the persistent index, or a mapped region. Work that was deferred on them is
     /// done then. Once the gate is barred, the next opening has both to itself.

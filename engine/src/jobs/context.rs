@@ -14,7 +14,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Making, Options, Tier};
 use crate::base::record::{Lsn, TableId};
 use crate::compaction::{Shape, Work, local_of};
-use crate::os::sync::atomic::AtomicU32;
+use crate::os::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
 use crate::pindex::forest::Forest;
@@ -75,6 +75,9 @@ pub(crate) struct JobContext {
     /// The table of the last compaction that the disk had no room for; 0 for none. Those behind it
     /// come first.
     pub(crate) refused: AtomicU32,
+    /// What lies above levels up to here is to be drained: the log of the shared store shall not go
+    /// further back.
+    pub(crate) drains_upto: AtomicU64,
 }
 
 impl JobContext {
@@ -100,7 +103,14 @@ impl JobContext {
             idle: Idle::default(),
             object_work: ObjectWork::default(),
             refused: AtomicU32::new(0),
+            drains_upto: AtomicU64::new(0),
         }
+    }
+
+    /// Asks for drains of what lies above levels up to an LSN.
+    pub(crate) fn drain_upto(&self, lsn: Lsn) {
+        self.drains_upto.fetch_max(lsn, Ordering::AcqRel);
+        self.shared.wakeup.wake();
     }
 
     /// A job failed, and is tried again.

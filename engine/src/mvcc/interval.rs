@@ -343,6 +343,15 @@ impl DrainedMap {
         self.normalise();
     }
 
+    /// Sets D of each key to `seq` where it is below that.
+    pub(crate) fn raise(&mut self, seq: Lsn) {
+        if self.steps.first().is_none_or(|(start, _)| !start.is_empty()) {
+            self.steps.insert(0, (Vec::new(), 0));
+        }
+        self.steps.iter_mut().for_each(|(_, at)| *at = (*at).max(seq));
+        self.normalise();
+    }
+
     /// The steps, for the journal.
     pub(crate) fn steps(&self) -> &[(Vec<u8>, Lsn)] {
         &self.steps
@@ -503,6 +512,15 @@ mod tests {
                         let inside = parts.iter().any(|part| part.contains(&[key as u8]));
                         prop_assert_eq!(inside, *want < seq);
                     }
+                }
+                for seq in 0..7 {
+                    let mut raised = map.clone();
+                    raised.raise(seq);
+                    for (key, want) in array.iter().enumerate() {
+                        prop_assert_eq!(raised.get(&[key as u8]), seq.max(*want));
+                    }
+                    prop_assert_eq!(raised.get(b""), seq);
+                    prop_assert!(DrainedMap::from_steps(raised.steps().to_vec()).is_some());
                 }
                 prop_assert_eq!(DrainedMap::from_steps(map.steps().to_vec()), Some(map));
             }

@@ -5,14 +5,15 @@
 //! Invariants:
 //!
 //! 1. The database has the commits of the writer up to `position.lsn`, all of them and no others.
-//!    Entries up to the checkpoint that it was restored from may have some of them again: they are
-//!    passed over.
+//!    It has that once it has come to the entry of the checkpoint that it was restored from: levels
+//!    may have later ones than the log up to an earlier entry.
 //! 2. The position is written by the commit that it speaks of. A table event is a commit of its
 //!    own, which comes before; to carry it out twice changes nothing.
 //! 3. What is noted in memory and not committed counts for nothing: after a failure it is read
-//!    again.
+//!    again. Before the entry of its checkpoint a reader starts anew instead.
 
 mod position;
+mod replay;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,16 +28,18 @@ use super::prepares::{FollowedPrepares, with_own_tables};
 use super::segment::{FollowedLarge, FollowedRuns};
 use crate::base::error::{Error, Result};
 use crate::base::options::{Durability, Failpoint, TableOptions, Tier};
-use crate::base::record::{Kind, Lsn, TableId, decode_end};
+use crate::base::record::{Kind, Lsn, TableId};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
 use crate::engine::table_events::TableEvent;
 use crate::memtable::Record;
+use crate::mvcc::KeyInterval;
 use crate::table::{Applying, Table, WriteBatch};
-use crate::version::{Manifest, Op};
+use crate::version::Manifest;
 
 pub(super) use position::{BASE, LogPosition, ROW};
-use position::{LOG, START, named_in, table_key};
+use position::{LOG, START, followed, named_in, own_tables, table_key, tables_of};
+use replay::ReplayFilter;
 
 /// Groups are applied together below so many bytes. One that has as many is applied alone.
 const BATCH_BYTES: usize = 256 << 10;
@@ -66,6 +69,8 @@ pub(super) struct Applier {
     pub(super) base: u64,
     /// The checkpoint that it was restored from; 0 if that was in an earlier opening.
     start: u64,
+    /// What that has, until its entry.
+    replay: Option<ReplayFilter>,
     /// Checkpoints that it came to since.
     pub(super) checkpoints_since: u32,
     /// Whether a failure left what the database may not have (invariant 3).
@@ -91,6 +96,7 @@ impl Applier {
             large: None,
             base,
             start: 0,
+            replay: None,
             checkpoints_since: 0,
             is_stale: false,
             is_of_log: false,
@@ -106,7 +112,7 @@ impl Applier {
         let _applying = Applying::enter();
         let table = db.table(READER_TABLE)?;
         let FoundCheckpoint { claim, from, manifest, prepares: open, .. } = found;
-        let (claim, mut prepares) = (*claim, prepares_of(&db, &table)?);
+        let mut prepares = prepares_of(&db, &table)?;
         let own = own_tables(&db)?;
         let of_manifest = followed(tables_of(manifest));
         let own = |id: TableId| {
@@ -122,6 +128,8 @@ impl Applier {
             prepares.add_whole((&db, &table), &records, pieces)?;
         }
         let (start, lsn) = (manifest.number, manifest.lsn);
+        // What comes before the first entry is known once that is.
+        let (claim, lsn) = if *from > start { (*claim, lsn) } else { (0, 0) };
         let position = LogPosition { entry: from - 1, claim, lsn };
         let mut batch = WriteBatch::new();
         batch.put(&table, ROW, position.to_row());
@@ -137,7 +145,10 @@ impl Applier {
             batch.set_blob(blob);
         }
         db.write(batch)?;
-        Ok(Applier { start, ..Applier::at(db, table, (position, base), (of_manifest, prepares)) })
+        let again = db.inner.options.has(Failpoint::ReplayDrained);
+        let replay = (*from <= start).then(|| ReplayFilter::of(found, again));
+        let applier = Applier::at(db, table, (position, base), (of_manifest, prepares));
+        Ok(Applier { start, replay, ..applier })
     }
 
     /// Goes on with a database where it was; `None` if it never followed, or had not yet come to
@@ -201,6 +212,7 @@ impl Applier {
     /// The number of the entry that comes next.
     pub(super) fn next(&mut self) -> Result<u64> {
         if self.is_stale {
+            self.check_shown()?;
             self.read_again()?;
         }
         Ok(self.expected())
@@ -254,12 +266,10 @@ impl Applier {
 
     fn apply_next(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
         debug_assert_eq!(entry.number, self.expected(), "entries come in their order");
-        let (start, LogPosition { claim, lsn, .. }) = (self.start, self.position);
-        let has = if let EntryBody::Part(part) = &entry.body { part.lsn } else { entry.last };
-        if entry.number < start && entry.claim == claim && has <= lsn {
-            // The checkpoint has it.
-            self.position.entry = entry.number;
-            return Ok(EntryApplied::Done);
+        if self.position.claim == 0 {
+            let is_segment = matches!(entry.body, EntryBody::Segment(_));
+            let lsn = if is_segment { entry.first - 1 } else { entry.last };
+            (self.position.claim, self.position.lsn) = (entry.claim, lsn);
         }
         if let EntryBody::Part(part) = &entry.body {
             return self.apply_part(entry, part, log).map(|()| EntryApplied::Done);
@@ -271,6 +281,8 @@ impl Applier {
             return Err(log.damage("shared/log", expected));
         }
         match &entry.body {
+            // Up to a checkpoint its tables count, by their numbers in one directory.
+            EntryBody::Claim(_) if self.replay.is_some() => self.position.claim = entry.claim,
             EntryBody::Claim(_) | EntryBody::Part(_) => {}
             EntryBody::Tables(tables) => {
                 if entry.claim != self.position.claim {
@@ -284,6 +296,9 @@ impl Applier {
             }
             EntryBody::Checkpoint(LogCheckpoint { manifest, .. }) => {
                 self.checkpoints_since += u32::from(entry.number > self.start);
+                if entry.number == self.start {
+                    self.replay = None;
+                }
                 if entry.claim != self.position.claim {
                     let place = ("object", log.address().into());
                     let manifest = Manifest::read_bytes(manifest, entry.number, place)?;
@@ -317,6 +332,7 @@ impl Applier {
         }
         if let Some(group) = groups.first()
             && let Some(parts) = group.kind.parts()
+            && !(self.is_again(group.lsn) && group.kind.is_prepare())
         {
             let large = large.unwrap_or_default().finish(group.lsn, parts)?;
             let prepares = group.kind == GroupKind::PreparedLarge(parts);
@@ -333,24 +349,27 @@ impl Applier {
     /// Takes in a part of a large commit: nothing of it shows.
     fn apply_part(&mut self, entry: &Entry, part: &LargePart, log: &SharedLog) -> Result<()> {
         let mut large = self.large.take().unwrap_or_default();
-        // The log may be behind the checkpoint: what lies between was no news.
-        let is_at = entry.last == self.position.lsn
-            || entry.number < self.start && entry.last < self.position.lsn;
-        let goes_on = entry.claim == self.position.claim && is_at && large.goes_on_with(part);
+        let goes_on = entry.claim == self.position.claim
+            && entry.last == self.position.lsn
+            && large.goes_on_with(part);
         if !goes_on {
             let expected = format!("another part of a commit in entry {}", entry.number);
             return Err(log.damage("shared/log", expected));
         }
-        if part.kind == PartKind::Prepared {
+        let news: Vec<Record<'_>> = part.rows().filter(|row| !self.has(part.lsn, row)).collect();
+        let is_prepare = part.kind == PartKind::Prepared;
+        if news.is_empty() || is_prepare && self.is_again(part.lsn) {
+            large.pass_over(part)?;
+        } else if is_prepare {
             let rows = self.with_own_tables(part.rows())?;
             large.add_prepared(part, &rows, &self.table)?;
         } else {
-            large.add(part, &self.table_of(part.table)?)?;
+            large.add(part, &news, &self.table_of(part.table)?)?;
         }
         self.large = Some(large);
         if self.db.inner.options.has(Failpoint::ApplyParts) {
             let mut batch = WriteBatch::new();
-            part.rows().try_for_each(|row| self.add(&mut batch, row))?;
+            part.rows().try_for_each(|row| self.add(&mut batch, (part.lsn, row)))?;
             self.commit(batch)?;
         }
         Ok(())
@@ -363,14 +382,18 @@ impl Applier {
         if spilled.is_some() {
             self.prepares.add(self.with_own_tables(group.records())?, spilled);
         } else {
-            group.records().try_for_each(|record| self.add(&mut batch, record))?;
+            self.add_group(&mut batch, group)?;
         }
         (self.position.entry, self.position.lsn) = (entry, group.lsn);
+        if runs.is_empty() {
+            return self.commit(batch);
+        }
         self.complete(&mut batch)?;
         let shared = &self.db.inner.shared;
         let lsn = shared.commit_runs(&*WriteBatch::check(Cow::Owned(batch), shared)?, runs)?;
         shared.committer.wait_for(lsn, Durability::Durable)?;
         self.prepares.tell(&self.db);
+        self.db.inner.step_for_space();
         Ok(())
     }
 
@@ -406,7 +429,9 @@ impl Applier {
         let applied = self.position.lsn;
         let news = || groups.iter().filter(|group| group.lsn > applied);
         if self.db.inner.options.has(Failpoint::EventsFirst) {
-            for (group, event) in news().filter_map(|g| Some((g, event_of(g)?))) {
+            for (group, event) in
+                news().filter_map(|g| Some((g, self.event_of(g)?))).collect::<Vec<_>>()
+            {
                 self.carry_out(&event, group.lsn)?;
             }
         }
@@ -418,24 +443,29 @@ impl Applier {
             if waiting > 0 && waiting + bytes >= BATCH_BYTES {
                 self.commit(std::mem::take(&mut batch))?;
             }
-            if group.kind == GroupKind::Prepared {
-                self.prepares.add(self.with_own_tables(group.records())?, None);
+            if group.kind.is_prepare() {
+                if !self.is_again(group.lsn) {
+                    self.prepares.add(self.with_own_tables(group.records())?, None);
+                }
                 self.position.lsn = group.lsn;
                 continue;
             }
-            if let Some(event) = event_of(group) {
+            if let Some(event) = self.event_of(group) {
                 self.commit(std::mem::take(&mut batch))?;
                 self.carry_out(&event, group.lsn)?;
                 continue;
             }
-            group.records().try_for_each(|record| self.add(&mut batch, record))?;
+            self.add_group(&mut batch, group)?;
             self.position.lsn = group.lsn;
         }
         self.commit(batch)
     }
 
-    /// Adds a record of the writer to a batch.
-    fn add(&mut self, batch: &mut WriteBatch, record: Record<'_>) -> Result<()> {
+    /// Adds a record of the writer to a batch, with what it changes.
+    fn add(&mut self, batch: &mut WriteBatch, (lsn, record): (Lsn, Record<'_>)) -> Result<()> {
+        if self.has(lsn, &record) {
+            return Ok(());
+        }
         match record.kind {
             Kind::CommitPrepared | Kind::RollBackPrepared => {
                 self.prepares.resolve(record.key, batch, &self.table);
@@ -447,9 +477,10 @@ impl Applier {
             }
             Kind::RangeDelete => {
                 let table = self.table_of(record.table)?;
-                let end = decode_end(record.key, record.value).flatten();
-                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-                batch.delete_range(&table, (Bound::Included(record.key), end));
+                for KeyInterval { start, end } in self.lacking(lsn, &record) {
+                    let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+                    batch.delete_range(&table, (Bound::Included(start), end));
+                }
             }
             _ => {}
         }
@@ -532,6 +563,7 @@ impl Applier {
         self.complete(&mut batch)?;
         self.db.write_with(&batch, Durability::Relaxed)?;
         self.prepares.tell(&self.db);
+        self.db.inner.step_for_space();
         Ok(())
     }
 
@@ -565,35 +597,4 @@ impl Applier {
 /// What is prepared by the rows of a reader's table.
 fn prepares_of(db: &Database, table: &Table) -> Result<FollowedPrepares> {
     FollowedPrepares::load(db, table, db.inner.options.has(Failpoint::KeepResolvedRows))
-}
-
-/// The numbers of a database's tables, by name.
-fn own_tables(db: &Database) -> Result<BTreeMap<String, TableId>> {
-    let number = |name: String| {
-        let table = db.existing_table(&name)?;
-        Ok((name, table.slot.core().id()))
-    };
-    db.table_names().into_iter().map(number).collect()
-}
-
-/// The tables of a checkpoint.
-fn tables_of(manifest: &Manifest) -> impl Iterator<Item = (TableId, &str)> {
-    manifest.edit.ops.iter().filter_map(|op| match op {
-        Op::CreateTable { table, name, .. } => Some((*table, name.as_str())),
-        _ => None,
-    })
-}
-
-/// Tables of a writer by its numbers, but for the one that a reader keeps its position in.
-fn followed<'a>(tables: impl Iterator<Item = (TableId, &'a str)>) -> BTreeMap<TableId, String> {
-    tables
-        .filter(|(_, name)| *name != READER_TABLE)
-        .map(|(id, name)| (id, name.to_string()))
-        .collect()
-}
-
-/// The table event of a group, if it is one.
-fn event_of(group: &ShippedGroup) -> Option<TableEvent> {
-    let event = group.records().find(|record| record.kind == Kind::TableEvent)?;
-    TableEvent::decode(event.key, event.value)
 }

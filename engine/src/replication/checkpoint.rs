@@ -1,4 +1,6 @@
-//! Checkpoints: what a backup has, as objects of the shared store, and a manifest that names them.
+//! Checkpoints: the levels as objects of the shared store, and a manifest that names them. A reader
+//! has what lies above the levels from the log. Only a checkpoint that takes the place of commits
+//! which the log lacks has that too, as a backup does.
 //!
 //! The manifest is a backup's. The place of an extent in it is the name of its object: the file is
 //! the number of the piece, the offset its claim times 16 MiB.
@@ -6,7 +8,7 @@
 //! Transactions that are prepared and open at its LSN go with it: their records in the entry, the
 //! rows that they have spilled as objects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -21,11 +23,12 @@ use crate::compaction::bytes_to_dump;
 use crate::engine::Engine;
 use crate::engine::open::{Content, LockedDatabase, create_of_extents};
 use crate::memtable::encode_record;
+use crate::mvcc::DrainedMap;
 use crate::os::{HashMap, time};
 use crate::sstable::{Extent, ExtentMeta, ReadAhead};
 use crate::storage::{ExtentStore, Location, ObjectId, SHARED_PIECES, Sends, shared_name};
 use crate::txn::{KeptPrepares, OpenPrepare};
-use crate::version::{Edit, Level, LevelCursor, Manifest, Version};
+use crate::version::{Edit, Level, LevelCursor, Manifest, Op, Version};
 
 /// No extent is as long, so places of pieces do not touch.
 const SPACING: u64 = 16 << 20;
@@ -77,12 +80,27 @@ impl SentCheckpoint {
         LogCheckpoint { manifest: self.manifest.encode(), prepares: self.prepares.clone() }
     }
 
+    /// What the log has for a later one.
+    pub(super) fn log_base(&self) -> LogBase {
+        let Manifest { lsn, oldest, .. } = self.manifest;
+        let lacks = if oldest == 0 { lsn } else { oldest - 1 };
+        LogBase { from: self.from, lacks }
+    }
+
     /// The pieces that it names.
     pub(super) fn pieces(&self) -> BTreeSet<PieceId> {
         let of_prepares = self.prepares.iter().flat_map(|prepare| &prepare.pieces);
         let of_prepares = of_prepares.map(|piece| (piece.claim, piece.number));
         self.manifest.places().iter().map(piece_of).chain(of_prepares).collect()
     }
+}
+
+/// What the log has for the next checkpoint: from an entry on, all commits above an LSN.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogBase {
+    pub(super) from: u64,
+    /// Of what is above the levels up to here, it may have nothing.
+    pub(super) lacks: Lsn,
 }
 
 /// The name of the object that a place in a manifest stands for.
@@ -175,10 +193,13 @@ struct Uploading<'a> {
     /// Until it has its LSN.
     kept: Option<KeptPrepares<'a>>,
     open: Vec<OpenPrepare>,
+    /// It has what lies above the levels too if some of that is no later.
+    lacks: Lsn,
 }
 
-/// Sends all that is visible now, and gives what the entry is to have. A reader of it goes on with
-/// the entry `from`. `sent` is what the store has already, and has what was added.
+/// Sends the levels of this moment, and gives what the entry is to have. If something up to `lacks`
+/// lies above the levels, all that lies there is sent too. A reader goes on with the entry `next`
+/// then; else the caller says where. `sent` is what the store has already, and has what was added.
 ///
 /// # Errors
 ///
@@ -186,12 +207,13 @@ struct Uploading<'a> {
 pub(super) fn send(
     engine: &Engine,
     log: &SharedLog,
-    from: u64,
+    (lacks, next): (Lsn, u64),
     (pieces, sent): (&mut DataPieces, &mut SentData),
 ) -> Result<SentCheckpoint> {
     let kept = Some(engine.transactions.prepared.keep());
     let mut uploading = Uploading::new(engine, log, (pieces, sent), kept);
-    let sent = uploading.send_all(from);
+    uploading.lacks = lacks;
+    let sent = uploading.send_all(next);
     uploading.forget_unsent();
     sent
 }
@@ -207,7 +229,7 @@ pub(super) fn extents(engine: &Engine, sent: &SentData) -> Vec<Weak<Extent>> {
     versions.flat_map(of).collect()
 }
 
-/// About how many bytes a checkpoint of this moment sends.
+/// About how many bytes a checkpoint of this moment sends at most.
 pub(super) fn bytes_to_send(engine: &Engine, sent: &SentData) -> u64 {
     let lacking = extents(engine, sent).into_iter().filter_map(|extent| extent.upgrade());
     let places: BTreeSet<Location> =
@@ -244,7 +266,7 @@ impl<'a> Uploading<'a> {
         kept: Option<KeptPrepares<'a>>,
     ) -> Uploading<'a> {
         let sends = Sends::new(&log.client, engine.set.store().memory().job_sends());
-        Uploading { engine, pieces, sent, sends, bytes: 0, kept, open: Vec::new() }
+        Uploading { engine, pieces, sent, sends, bytes: 0, kept, open: Vec::new(), lacks: LSN_MAX }
     }
 
     fn send_some(&mut self, extents: &mut Vec<Weak<Extent>>, most: u64) -> Result<u64> {
@@ -354,12 +376,12 @@ impl Destination for Uploading<'_> {
         self.engine.set.store()
     }
 
-    fn begins(&mut self, lsn: Lsn) -> Result<()> {
+    fn begins(&mut self, lsn: Lsn, oldest: Lsn) -> Result<bool> {
         let kept = self.kept.take();
         if let Some(kept) = kept.filter(|_| !self.engine.options.has(Failpoint::ForgetPrepares)) {
             self.open = kept.open_at(&self.engine.shared, lsn, &|| self.is_closing(0))?;
         }
-        Ok(())
+        Ok(oldest <= self.lacks)
     }
 
     /// A closing waits for a small checkpoint alone.
@@ -395,6 +417,8 @@ pub(super) struct FoundCheckpoint {
     /// The commit that a reader has once it has come to its entry.
     pub(super) last: Lsn,
     pub(super) manifest: Manifest,
+    /// What the levels have of what is above [`Manifest::oldest`].
+    pub(super) drained: BTreeMap<TableId, DrainedMap>,
     pub(super) prepares: Vec<SharedPrepare>,
 }
 
@@ -411,10 +435,18 @@ pub(super) fn read(log: &SharedLog, number: u64) -> Result<Option<FoundCheckpoin
     let place = format!("{}/{}", log.address(), crate::replication::log::entry_name(number)).into();
     match entry.body {
         EntryBody::Checkpoint(found) => {
-            let manifest = Manifest::read_bytes(&found.manifest, number, ("object", place))?;
+            let mut manifest = Manifest::read_bytes(&found.manifest, number, ("object", place))?;
             let Entry { claim, first: from, last, .. } = entry;
-            let prepares = found.prepares;
-            Ok(Some(FoundCheckpoint { claim, from, last, manifest, prepares }))
+            let (prepares, mut drained) = (found.prepares, BTreeMap::new());
+            // A reader's own records have other LSNs.
+            manifest.edit.ops.retain_mut(|op| match op {
+                Op::DrainedMap { table, map } => {
+                    drained.insert(*table, std::mem::take(map));
+                    false
+                }
+                _ => true,
+            });
+            Ok(Some(FoundCheckpoint { claim, from, last, manifest, drained, prepares }))
         }
         _ => Err(log.damage("shared/log", format!("a checkpoint as entry {number}"))),
     }

@@ -172,7 +172,10 @@ impl Kept {
         let MadeCheckpoint { number, from, pieces, pending } = made;
         self.pending = pending;
         self.made += 1;
-        self.marks.push_back(AgeMark { number: from.min(number), at: time::now() });
+        let mark = AgeMark { number: from.min(number), at: time::now() };
+        let is_later = |before: &AgeMark| before.number <= mark.number;
+        debug_assert!(self.marks.back().is_none_or(is_later), "no checkpoint needs an older entry");
+        self.marks.push_back(mark);
         self.checkpoints.push_back(KeptCheckpoint { number, is_known: true });
         self.named.extend(pieces.into_iter().map(|piece| (piece, number)));
         self.newest.push_back(number);

@@ -366,7 +366,7 @@ impl Node {
         let mut reader = Applier::restored(db, (found, place), &self.log)?;
         reader.check_log(&self.log)?;
         let applied = takeover::apply_to(&self.log, found, &mut reader);
-        applied.inspect_err(|error| self.note_failed_start(found, error))?;
+        applied.inspect_err(|error| self.note_failed_start(found, reader.expected(), error))?;
         self.progress.lock().restarts += 1;
         self.behind.store(0, Ordering::Relaxed);
         let before = self.show(&reader, path);

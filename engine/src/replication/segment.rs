@@ -18,7 +18,7 @@ use super::prepares::{SPILLED_BYTES, SpilledRows, spilled_key};
 use crate::base::error::Result;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn};
 use crate::commit::{Content, FULL_SEGMENT, StoredGroup};
-use crate::memtable::encode_record;
+use crate::memtable::{Record, encode_record};
 use crate::sstable::{BlockCache, ReadAhead};
 use crate::table::{NewRun, RunWriter, Table, UnshippedRun, UnshippedRuns};
 use crate::version::LevelCursor;
@@ -216,18 +216,32 @@ impl FollowedLarge {
         (is_next || self.parts == 0) && part.index == self.parts
     }
 
-    /// Takes a part in, of which the rows go to `table`.
-    pub(super) fn add(&mut self, part: &LargePart, table: &Table) -> Result<()> {
+    /// Counts a part of which the reader has all rows.
+    pub(super) fn pass_over(&mut self, part: &LargePart) -> Result<()> {
         debug_assert!(self.goes_on_with(part), "parts come in their order");
         if part.run != self.run {
             self.end_run()?;
         }
         (self.lsn, self.run, self.parts) = (part.lsn, part.run, self.parts + 1);
+        if part.kind == PartKind::Prepared {
+            self.spilled.get_or_insert_with(|| SpilledRows::of(part.lsn));
+        }
+        Ok(())
+    }
+
+    /// Takes some rows of a part in, which go to `table`.
+    pub(super) fn add(
+        &mut self,
+        part: &LargePart,
+        rows: &[Record<'_>],
+        table: &Table,
+    ) -> Result<()> {
+        self.pass_over(part)?;
         let loaded = part.kind == PartKind::Loaded;
         let writer = self
             .writing
             .get_or_insert_with(|| RunWriter::new(&table.shared, &table.slot.core(), loaded));
-        part.rows().try_for_each(|row| writer.add(row.kind, row.key, row.value))
+        rows.iter().try_for_each(|row| writer.add(row.kind, row.key, row.value))
     }
 
     /// Takes a part of a prepare in: its `rows` with the table numbers of the reader, whose own

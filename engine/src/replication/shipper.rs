@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::checkpoint::{self, SentCheckpoint, SentData};
+use super::checkpoint::{self, LogBase, SentCheckpoint, SentData};
 use super::collect::{Kept, MadeCheckpoint};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
 use super::segment::{LargeCommit, PartsSent, SegmentCut, cut_segment};
@@ -151,7 +151,9 @@ impl Shipper {
         let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
         let sent = newest.as_ref().map(|newest| SentData::of(newest, is_own)).unwrap_or_default();
         let own = newest.filter(|_| is_own);
-        let checkpoints = CheckpointJob::new(claim, sent);
+        // What a takeover has applied has LSNs of its own above the levels: no entry has it.
+        let claimed = || LogBase { from: claim + 1, lacks: opened_at };
+        let base = own.as_ref().map_or_else(claimed, SentCheckpoint::log_base);
         let keeping = (early, engine.options.share_retention);
         let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::pieces));
         let now = engine.shared.clock.now() / MICROS_A_SECOND;
@@ -174,17 +176,16 @@ impl Shipper {
             claim,
             store: Arc::clone(engine.set.store()),
             state: Mutex::new(state),
-            checkpoints,
+            checkpoints: CheckpointJob::new(claim, sent, base),
             kept: Mutex::new(kept),
             made: Mutex::default(),
             closing,
             owes: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             has_thread: !engine.options.stepped,
-            checkpoint_bytes: match engine.options.stepped {
-                true => STEPPED_CHECKPOINT_BYTES,
-                false => CHECKPOINT_BYTES,
-            },
+            checkpoint_bytes: engine.options.checkpoint_bytes.unwrap_or({
+                if engine.options.stepped { STEPPED_CHECKPOINT_BYTES } else { CHECKPOINT_BYTES }
+            }),
             counts: ShipCounts::default(),
         }
     }
@@ -558,7 +559,7 @@ impl State {
     /// What follows once an entry is there. Nothing of it can fail the entry.
     fn conclude(&mut self, after: After, step: ShipStep<'_>) {
         let last = self.writer.last();
-        step.shipper.checkpoints.note_next(self.writer.next());
+        step.shipper.checkpoints.note_next(self.writer.next(), matches!(after, After::Part(_)));
         match after {
             After::Tables => {
                 self.first_tables = None;

@@ -133,7 +133,7 @@ pub(super) fn claim(
             if !is_last
                 && error.kind() == ErrorKind::Corrupt
                 && error.is_of_store()
-                && is_mended(&claiming.log, applier.base, applier.next()?, &error)? =>
+                && is_mended(&claiming.log, applier.base, applier.expected(), &error)? =>
         {
             Ok(None)
         }
@@ -148,11 +148,13 @@ pub(super) fn is_lasting(error: &Error) -> bool {
 }
 
 /// Whether a start from the newest checkpoint goes round what a reader has failed with at entry
-/// `number`: an entry that it does not read, or data of which it has newer one.
+/// `number`: an entry that it does not read, data of which it has newer one, or a commit that the
+/// reader's database refuses. Of the last a start makes several.
 pub(super) fn is_mended(log: &SharedLog, base: u64, number: u64, error: &Error) -> Result<bool> {
     let Some(newest) = log.header(log.end()?.checkpoint)? else { return Ok(false) };
+    let Some(damage) = error.damage() else { return Ok(newest.number > number) };
     let entries = format!("{}/shared/log", log.address());
-    let is_data = error.damage().is_some_and(|it| !it.file.to_string_lossy().starts_with(&entries));
+    let is_data = !damage.file.to_string_lossy().starts_with(&entries);
     Ok(if is_data {
         newest.number > base && newest.number >= number
     } else {

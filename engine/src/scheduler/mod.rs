@@ -169,7 +169,8 @@ impl Scheduler {
         let ctx = &*self.ctx;
         self.end_freeing_only();
         let (usage, totals) = RegionUsage::gather(ctx, self.clock());
-        let is_due = self.set_pace(&usage).debt > 0 || usage.calls_for_drain();
+        let is_late = self.set_pace(&usage).debt > 0;
+        let is_due = is_late || usage.calls_for_drain() || usage.is_log_long;
         if ctx.shared.zones.finds_wanted() {
             // It need not be a drain that made that space: a stream gives up its zones, say.
             ctx.shared.pace.report(None);

@@ -107,6 +107,8 @@ impl Share {
 #[derive(Debug, Default)]
 pub(crate) struct PacingStats {
     round: Round,
+    /// Drains are for the log of a shared store alone: no writer waits for them.
+    is_aside: bool,
     /// Bytes of bytes due that a drain moves a second, smoothed; 0 until one was measured.
     rate: u64,
     /// Bytes that drains added to level 1, for bytes of bytes due that they moved.
@@ -135,7 +137,7 @@ impl PacingStats {
     pub(crate) fn drained(&mut self, bytes: u64, beside: u64, added: u64, took: Duration) {
         self.round.moved += bytes;
         self.risen.count(added, bytes + beside);
-        self.round.begun = true;
+        self.round.begun |= !self.is_aside;
         let rate = u128::from(bytes + beside) * 1_000_000_000 / took.as_nanos().max(1);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
         self.rate = smoothed(self.rate, rate);
@@ -178,6 +180,7 @@ impl PacingStats {
     pub(crate) fn look(&mut self, now: &RegionUsage) -> Pacing {
         self.mark(now);
         self.measure_freeing(now);
+        self.is_aside = now.is_log_long && !now.calls_for_drain();
         // A round ends when all of it is drained; as long as nothing calls for drains, none begins.
         if now.low >= self.round.until || (!now.calls_for_drain() && !self.round.begun) {
             let (until, appended, bytes_due) = (now.bound, now.appended, now.bytes_due);

@@ -43,6 +43,8 @@ pub(crate) struct RegionUsage {
     pub(crate) usual: u64,
     /// Whether a writer waits for a zone that is larger than any piece that is free.
     pub(crate) is_asked_for: bool,
+    /// Whether the log of a shared store has to go further back than it shall.
+    pub(crate) is_log_long: bool,
     /// Bytes of zones that were ever appended to.
     pub(crate) appended: u64,
     /// Bytes of records that are not drained.
@@ -167,6 +169,7 @@ impl RegionUsage {
             released: zones.released(),
             usual: u64::from(geometry.usual_units()),
             is_asked_for: zones.lacks_wanted(),
+            is_log_long: low < ctx.drains_upto.load(Ordering::Acquire),
             appended: committer.counts.appended.load(Ordering::Relaxed),
             undrained: totals.undrained,
             bytes_due,

@@ -36,6 +36,9 @@ pub(crate) struct Manifest {
     pub(crate) created: u64,
     /// Bytes of extents that the set had not before.
     pub(crate) added: u64,
+    /// The least LSN that lies above the levels, and is not in it; 0 if all is in it. Of what is
+    /// later the drained maps say what is in the levels.
+    pub(crate) oldest: Lsn,
     /// What the last commit with a blob left.
     pub(crate) blob: Option<Vec<u8>>,
     /// Tables and their extents.
@@ -51,7 +54,7 @@ impl Sealable for Manifest {
         [self.number, self.lsn, self.created, self.added].iter().for_each(|n| put_u64(out, *n));
         put_u32(out, self.edit.ops.len() as u32);
         put_u32(out, self.blob.as_ref().map_or(NO_BLOB, |blob| blob.len() as u32));
-        put_u64(out, 0);
+        put_u64(out, self.oldest);
         out.extend_from_slice(self.blob.as_deref().unwrap_or_default());
         out.extend(self.edit.encode());
     }
@@ -60,15 +63,15 @@ impl Sealable for Manifest {
         let database_id = reader.take(16)?.try_into().ok()?;
         let (number, lsn) = (reader.u64()?, reader.u64()?);
         let (created, added) = (reader.u64()?, reader.u64()?);
-        let (ops, blob, zero) = (reader.u32()?, reader.u32()?, reader.u64()?);
+        let (ops, blob, oldest) = (reader.u32()?, reader.u32()?, reader.u64()?);
         let blob = match blob {
             NO_BLOB => None,
             len if len as usize <= MAX_BLOB_LEN => Some(reader.take(len as usize)?.to_vec()),
             _ => return None,
         };
         let edit = Edit::decode(reader.rest(), ops)?;
-        let manifest = Manifest { database_id, number, lsn, created, added, blob, edit };
-        (zero == 0 && manifest.is_sound()).then_some(manifest)
+        let manifest = Manifest { database_id, number, lsn, created, added, oldest, blob, edit };
+        manifest.is_sound().then_some(manifest)
     }
 }
 
@@ -120,19 +123,23 @@ impl Manifest {
         })
     }
 
-    /// Whether it can be opened as it is: no more than tables, their options and levels, when
-    /// their records were written, and nothing newer than it is.
+    /// Whether it can be opened as it is: no more than tables, their options, levels and drained
+    /// maps, when their records were written, and nothing newer than it is.
     fn is_sound(&self) -> bool {
         let belongs = |op: &Op<Arc<ExtentMeta>>| match op {
             Op::CreateTable { created_lsn, .. } => *created_lsn <= self.lsn,
             Op::AddExtent { extent, .. } => extent.greatest_seq <= self.lsn,
             Op::TimeMark(mark) => mark.lsn <= self.lsn,
             Op::TimeToLive { expired, .. } => *expired <= self.lsn,
+            Op::DrainedMap { map, .. } => {
+                self.oldest > 0 && map.steps().iter().all(|(_, lsn)| *lsn <= self.lsn)
+            }
             Op::TableOptions { .. } => true,
             _ => false,
         };
         self.number > 0
             && self.lsn < LSN_MAX
+            && self.oldest <= self.lsn + 1
             && self.edit.ops.iter().all(belongs)
             && State::default().apply(&self.edit).is_ok_and(|a| a.state.value_extents().is_ok())
     }
@@ -254,6 +261,7 @@ mod tests {
             lsn: 12,
             created: 1_000_000,
             added: 1000,
+            oldest: 0,
             blob: Some(b"position".to_vec()),
             edit: Edit { ops },
         }
@@ -331,7 +339,8 @@ mod tests {
             let ops = vec![create, add(5, ("a", "b"), places[0]), add(6, ("c", "d"), places[1])];
             let (database_id, lsn) = ([7; 16], LSN_MAX - 1);
             let edit = Edit { ops };
-            Manifest { database_id, number: 1, lsn, created: 0, added: 0, blob: None, edit }
+            let (number, created, added, oldest, blob) = (1, 0, 0, 0, None);
+            Manifest { database_id, number, lsn, created, added, oldest, blob, edit }
         };
         manifest([15, 15]).check().unwrap();
         let twice = manifest([15, 16]).check().unwrap_err();

@@ -80,6 +80,7 @@ impl Target {
             lsn: 20,
             created: 0,
             added: 0,
+            oldest: 0,
             blob: None,
             edit: Edit { ops },
         };

@@ -91,9 +91,9 @@ impl Destination for Watched<'_> {
         Writing::store(&self.set)
     }
 
-    fn begins(&mut self, _lsn: Lsn) -> Result<()> {
+    fn begins(&mut self, _lsn: Lsn, _oldest: Lsn) -> Result<bool> {
         (self.dumping)();
-        Ok(())
+        Ok(true)
     }
 
     fn check_wanted(&self, _above: u64) -> Result<()> {

@@ -118,6 +118,12 @@ pub enum Failpoint {
     AcknowledgeEarly,
     /// A checkpoint of a shared store lacks the transactions that are prepared.
     ForgetPrepares,
+    /// A checkpoint of a shared store takes all of level 0 for drained.
+    ForgetLevel0,
+    /// A checkpoint of a shared store lacks steps that the drained map of a table has forgotten.
+    ForgetSteps,
+    /// A reader that starts applies again what the levels of its checkpoint have.
+    ReplayDrained,
     /// A checkpoint of a shared store names an extent that was not sent.
     NameUnsentExtent,
     /// A reader of the log keeps the rows of a prepared transaction after its verdict.

@@ -41,6 +41,14 @@ impl Options {
         self
     }
 
+    /// Makes a checkpoint of a shared database after segments of so many bytes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn checkpoint_bytes(mut self, bytes: u64) -> Options {
+        self.checkpoint_bytes = Some(bytes);
+        self
+    }
+
     /// Takes a directory for the file system that lies in memory.
     #[doc(hidden)]
     #[must_use]

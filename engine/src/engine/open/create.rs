@@ -265,13 +265,15 @@ fn is_made_by_opening(name: &str) -> bool {
 }
 
 /// A number that no other database has. On a simulated machine it follows from the path, so that
-/// what happens there can happen again: the nodes of a shared store lie at paths of their own.
+/// what happens there can happen again: the nodes of a shared store lie at paths of their own, but
+/// for a first writer and one that takes it over.
 fn draw_id(directory: &Path, options: &Options) -> Result<[u8; 16]> {
     let mut id = *b"simulated machin";
     if matches!(options.storage, Storage::Real) {
         draw_random(&mut id).map_err(|e| Error::io("draw a database id for", directory, e))?;
         return Ok(id);
     }
+    id[15] ^= u8::from(options.making == Some(Making::Takeover));
     let path = directory.as_os_str().as_encoded_bytes();
     for (n, byte) in path.iter().enumerate() {
         id[n % 16] = id[n % 16].rotate_left(3) ^ byte;

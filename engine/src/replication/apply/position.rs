@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::base::error::Result;
 use crate::base::record::{Lsn, Reader, TableId, put_u64};
-use crate::engine::catalog::READER_POSITION;
+use crate::engine::Database;
+use crate::engine::catalog::{READER_POSITION, READER_TABLE};
 use crate::table::Table;
+use crate::version::{Manifest, Op};
 
 /// The tables of a writer by its numbers, as a reader's table has them.
 pub(super) fn named_in(table: &Table) -> Result<BTreeMap<TableId, String>> {
@@ -19,6 +21,33 @@ pub(super) fn named_in(table: &Table) -> Result<BTreeMap<TableId, String>> {
         }
     }
     Ok(tables)
+}
+
+/// The numbers of a database's tables, by name.
+pub(super) fn own_tables(db: &Database) -> Result<BTreeMap<String, TableId>> {
+    let number = |name: String| {
+        let table = db.existing_table(&name)?;
+        Ok((name, table.slot.core().id()))
+    };
+    db.table_names().into_iter().map(number).collect()
+}
+
+/// The tables of a checkpoint.
+pub(super) fn tables_of(manifest: &Manifest) -> impl Iterator<Item = (TableId, &str)> {
+    manifest.edit.ops.iter().filter_map(|op| match op {
+        Op::CreateTable { table, name, .. } => Some((*table, name.as_str())),
+        _ => None,
+    })
+}
+
+/// Tables of a writer by its numbers, but for the one that a reader keeps its position in.
+pub(super) fn followed<'a>(
+    tables: impl Iterator<Item = (TableId, &'a str)>,
+) -> BTreeMap<TableId, String> {
+    tables
+        .filter(|(_, name)| *name != READER_TABLE)
+        .map(|(id, name)| (id, name.to_string()))
+        .collect()
 }
 
 /// Before the number of a table of the writer: its name.

@@ -165,8 +165,7 @@ impl EntryHeader {
         let checkpoints = (self.checkpoint == self.number) == (self.kind == EntryKind::Checkpoint);
         let begins = match self.kind {
             EntryKind::Segment => 1..=self.last,
-            // No writer before had its numbers of tables.
-            EntryKind::Checkpoint => self.claim + 1..=self.number + 1,
+            EntryKind::Checkpoint => 1..=self.number + 1,
             EntryKind::Claim | EntryKind::Part | EntryKind::Tables => 0..=0,
         };
         let is_plain = self.compression == 0 && self.lens.0 == self.lens.1;

@@ -47,7 +47,7 @@ impl GroupKind {
         }
     }
 
-    fn is_prepare(self) -> bool {
+    pub(crate) fn is_prepare(self) -> bool {
         matches!(self, GroupKind::Prepared | GroupKind::PreparedLarge(_))
     }
 

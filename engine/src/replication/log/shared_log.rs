@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN, LogClaim};
+use super::entry::{Entry, EntryBody, EntryHeader, EntryKind, EntryRefused, HEADER_LEN, LogClaim};
 use crate::backup::object_damage;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Gauge;
@@ -353,10 +353,48 @@ impl SharedLog {
         Ok(listed.filter(|found| numbers.contains(found)).collect())
     }
 
+    /// The first of the entries from `first` on, all of which are there below `end`, with which a
+    /// reader comes beyond the commits before `lsn`: `end` if there is none. Parts of a large
+    /// commit go with it. One that is damaged counts as what comes behind it.
+    pub(crate) fn first_with(&self, lsn: Lsn, (first, end): (u64, u64)) -> Result<u64> {
+        let sound = |number| match self.header(number) {
+            Ok(None) => Err(self.damage("shared/log", format!("entry {number}"))),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
+            found => found,
+        };
+        let (mut from, mut upto) = (first, end);
+        while from < upto {
+            let middle = from + (upto - from) / 2;
+            let behind = (middle..upto).find_map(|number| sound(number).transpose());
+            match behind.transpose()? {
+                Some(header) if header.last < lsn => from = header.number + 1,
+                _ => upto = middle,
+            }
+        }
+        while from > first && sound(from - 1)?.is_some_and(|it| it.kind == EntryKind::Part) {
+            from -= 1;
+        }
+        Ok(from)
+    }
+
     /// Bytes of the entries behind `number`, as lists show them; of each one `least` at least.
     pub(crate) fn bytes_behind(&self, number: u64, least: u64) -> Result<u64> {
         let listed = self.listed((PREFIX, &entry_name(number)), None)?;
         Ok(listed.iter().map(|info| info.len.max(least)).sum())
+    }
+
+    /// As [`SharedLog::bytes_behind`], of entries of which all are there below `end`. `None` if one
+    /// of those is missing.
+    pub(crate) fn sound_bytes_behind(&self, number: u64, end: u64) -> Result<Option<u64>> {
+        let listed = self.listed((PREFIX, &entry_name(number)), None)?;
+        let mut found = listed.iter().filter_map(|info| entry_number(&info.name));
+        // A list may be old.
+        let missing = (number + 1..end).find(|number| found.next() != Some(*number));
+        let is_missing = match missing {
+            Some(number) => self.header(number)?.is_none(),
+            None => false,
+        };
+        Ok((!is_missing).then(|| listed.iter().map(|info| info.len).sum()))
     }
 
     /// The pieces of data that a list shows.

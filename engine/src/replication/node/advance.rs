@@ -19,6 +19,8 @@ const AHEAD: u32 = 16;
 #[derive(Debug)]
 pub(super) struct FailedStart {
     checkpoint: u64,
+    /// The entry that it failed with.
+    entry: u64,
     /// What the next try would meet again.
     refusal: Option<(ErrorKind, String)>,
 }
@@ -89,7 +91,7 @@ impl Node {
             Ok((entry, EntryApplied::Done)) => {
                 self.hits.fetch_add(1, Ordering::Relaxed);
                 self.note_position(reader);
-                self.starts_at(&entry, reader)
+                self.starts_at(&entry, reader)?
             }
             // Without newer data the node would start again and again from what it has.
             Err(error) if takeover::is_lasting(&error) => {
@@ -107,48 +109,46 @@ impl Node {
         Ok(true)
     }
 
-    /// Whether a reader starts from an entry that it has come to: a checkpoint, and it has too much
-    /// of its own, or the writer is about to delete what it reads.
-    fn starts_at(&self, entry: &Entry, reader: &Applier) -> bool {
+    /// Whether a reader starts from an entry that it has come to: a checkpoint, and the writer is
+    /// about to delete what it reads, or it has too much of its own. A start applies what the log
+    /// has from the checkpoint's first entry on, which may be no less.
+    fn starts_at(&self, entry: &Entry, reader: &Applier) -> Result<bool> {
         if !self.reads_store || !matches!(entry.body, EntryBody::Checkpoint(_)) {
-            return false;
+            return Ok(false);
         }
         // What no handle needs any more holds nothing back.
         self.clean();
         let behind = self.behind.fetch_add(1, Ordering::Relaxed) + 1;
         let most = if self.options.follower_name.is_some() { MOST_BEHIND } else { 1 };
         let own = reader.db.inner.set.store().space().taken_bytes;
-        behind >= most || own > self.options.object_cache
+        Ok(behind >= most
+            || own > self.options.object_cache && self.log.bytes_behind(entry.first - 1, 0)? < own)
     }
 
     /// Notes that a start from a checkpoint failed behind its data, if it would again: each try
     /// copies all data.
-    pub(super) fn note_failed_start(&self, found: &FoundCheckpoint, error: &Error) {
+    pub(super) fn note_failed_start(&self, found: &FoundCheckpoint, entry: u64, error: &Error) {
         if takeover::is_lasting(error) {
             let (checkpoint, mut failed) = (found.manifest.number, self.failed_start.lock());
             // Or it has failed once more with entries that are there.
             let lasts = error.kind().is_refusal()
                 || failed.as_ref().is_some_and(|failed| failed.checkpoint == checkpoint);
             let refusal = lasts.then(|| (error.kind(), error.to_string()));
-            *failed = Some(FailedStart { checkpoint, refusal });
+            *failed = Some(FailedStart { checkpoint, entry, refusal });
         }
     }
 
     /// Fails where a start from a checkpoint is known to fail.
     pub(super) fn check_start(&self, found: &FoundCheckpoint) -> Result<()> {
-        let checkpoint = found.manifest.number;
-        match &*self.failed_start.lock() {
-            Some(failed) if failed.checkpoint == checkpoint => {
-                if let Some((kind, what)) = &failed.refusal {
-                    return Err(Error::new(*kind, what.clone()));
-                }
-            }
+        let number = match &*self.failed_start.lock() {
+            Some(failed) if failed.checkpoint == found.manifest.number => match &failed.refusal {
+                Some((kind, what)) => return Err(Error::new(*kind, what.clone())),
+                None => failed.entry,
+            },
             _ => return Ok(()),
-        }
+        };
         // What was damaged may have been put back.
-        (found.from..=checkpoint).try_for_each(|number| {
-            let lost = || self.log.damage("shared/log", format!("entry {number}"));
-            self.log.entry(number)?.map(drop).ok_or_else(lost)
-        })
+        let lost = || self.log.damage("shared/log", format!("entry {number}"));
+        self.log.entry(number)?.map(drop).ok_or_else(lost)
     }
 }

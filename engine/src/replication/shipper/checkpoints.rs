@@ -5,23 +5,23 @@
 //! Thread safety: the state is held while data is sent, by the job's thread or the shipper. The
 //! stage is held for a few instructions.
 //!
-//! Invariant: a checkpoint has the commits of all entries before [`SentCheckpoint::from`]. They
-//! were visible before the checkpoint took its LSN.
+//! Invariant: the levels of a checkpoint have the commits of all entries before
+//! [`SentCheckpoint::from`].
 
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::{After, ShipStep, Shipper, State};
-use crate::backup::MICROS_A_SECOND;
-use crate::base::error::{Error, Result};
+use super::{After, MOST_ENTRIES, ShipStep, Shipper, State};
+use crate::backup::{MICROS_A_SECOND, oldest_above_levels};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Durability;
-use crate::base::record::Lsn;
+use crate::base::record::{LSN_MAX, Lsn};
 use crate::engine::{Engine, Shipping};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
 use crate::replication::checkpoint::{
-    self, AHEAD_BYTES, DataPieces, Hindrance, SentCheckpoint, SentData,
+    self, AHEAD_BYTES, DataPieces, Hindrance, LogBase, SentCheckpoint, SentData,
 };
 use crate::replication::log::EntryBody;
 use crate::sstable::Extent;
@@ -54,6 +54,7 @@ enum CheckpointStage {
 pub(super) struct JobState {
     pieces: DataPieces,
     pub(super) sent: SentData,
+    base: LogBase,
     /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
     /// compaction replaces meanwhile is given back: no checkpoint has it any more.
     ahead: Option<Vec<Weak<Extent>>>,
@@ -66,16 +67,16 @@ pub(super) struct CheckpointJob {
     stage: Mutex<CheckpointStage>,
     /// Why the checkpoint that is due failed, if so.
     hindered: Mutex<Option<Hindrance>>,
-    /// The number of the shipper's next entry, or a lower one.
+    /// The number of the shipper's next entry, or a lower one: no part of a commit but its first.
     next_entry: AtomicU64,
 }
 
 impl CheckpointJob {
-    /// With what the store has already, and the number of the first entry behind the claim.
-    pub(super) fn new(claim: u64, sent: SentData) -> CheckpointJob {
+    /// With what the store has already, and what the log has.
+    pub(super) fn new(claim: u64, sent: SentData, base: LogBase) -> CheckpointJob {
         let pieces = DataPieces { claim, next: 0 };
         CheckpointJob {
-            state: Mutex::new(JobState { pieces, sent, ahead: None }),
+            state: Mutex::new(JobState { pieces, sent, base, ahead: None }),
             stage: Mutex::default(),
             hindered: Mutex::default(),
             next_entry: AtomicU64::new(claim + 1),
@@ -97,9 +98,12 @@ impl CheckpointJob {
         *hindered = Some(Hindrance::of(error, hindered.as_ref()));
     }
 
-    /// The next entry has this number.
-    pub(super) fn note_next(&self, number: u64) {
-        self.next_entry.store(number, Ordering::Release);
+    /// The next entry has this number. Behind a part the first one counts: a reader that begins
+    /// with another lacks some.
+    pub(super) fn note_next(&self, number: u64, is_behind_part: bool) {
+        if !is_behind_part {
+            self.next_entry.store(number, Ordering::Release);
+        }
     }
 
     /// Why the checkpoint that is due failed, if so.
@@ -129,6 +133,7 @@ impl CheckpointJob {
     pub(super) fn conclude(&self, sent: &SentCheckpoint) -> u32 {
         let mut state = self.state.lock();
         state.sent.keep_only(sent);
+        state.base = sent.log_base();
         *self.hindered.lock() = None;
         *self.stage.lock() = CheckpointStage::None;
         state.pieces.next
@@ -155,12 +160,11 @@ impl Shipper {
         if !self.begins(engine) {
             return Ok(false);
         }
-        let sent = match self.send_ahead(&mut state, engine) {
-            Ok(false) => {
-                let from = job.next_entry.load(Ordering::Acquire);
-                self.send_data(&mut state, engine, from).map(|sent| Some(Box::new(sent)))
-            }
-            ahead => ahead.map(|_| None),
+        let sent = match Shipper::is_drained(&state, engine) {
+            Ok(false) if self.closing.get().is_none() => return Ok(false),
+            // A closing has no time for drains.
+            Ok(_) => self.send_more(&mut state, engine),
+            Err(error) => Err(error),
         };
         let sent = sent.inspect_err(|error| {
             state.ahead = None;
@@ -184,6 +188,56 @@ impl Shipper {
         matches!(*job.stage.lock(), CheckpointStage::Due)
     }
 
+    /// Whether all is drained that the log lacks. If not, that is asked for.
+    fn is_drained(state: &JobState, engine: &Engine) -> Result<bool> {
+        let lacks = state.base.lacks;
+        let is_drained = oldest_above_levels(engine)? > lacks;
+        if !is_drained {
+            engine.ctx.drain_upto(lacks);
+        }
+        Ok(is_drained)
+    }
+
+    /// Sends extents ahead of a checkpoint, or if there are none its data.
+    fn send_more(
+        &self,
+        state: &mut JobState,
+        engine: &Engine,
+    ) -> Result<Option<Box<SentCheckpoint>>> {
+        if self.send_ahead(state, engine)? {
+            return Ok(None);
+        }
+        let next = self.checkpoints.next_entry.load(Ordering::Acquire);
+        let mut sent = Box::new(self.send_data(state, engine, (state.base.lacks, next))?);
+        if sent.manifest.oldest == 0 {
+            return Ok(Some(sent));
+        }
+        let lsn = sent.manifest.lsn;
+        match self.find_first(&mut sent, (state.base.from, next)) {
+            Ok(Some(bytes)) => {
+                let most = engine.shared.zones.region_len();
+                let entries = (next - sent.from) * (self.checkpoint_bytes / MOST_ENTRIES);
+                if entries.max(bytes) > most {
+                    engine.ctx.drain_upto(lsn);
+                }
+                Ok(Some(sent))
+            }
+            Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
+            // No reader comes past that: the next one begins behind it.
+            _ => {
+                state.base = LogBase { from: next, lacks: lsn };
+                Ok(None)
+            }
+        }
+    }
+
+    /// Finds the entry with which a reader of a checkpoint goes on, of those that are there. The
+    /// bytes from there on, which it applies; `None` if an entry of them is missing.
+    fn find_first(&self, sent: &mut SentCheckpoint, among: (u64, u64)) -> Result<Option<u64>> {
+        sent.from = self.log.first_with(sent.manifest.oldest, among)?;
+        self.log.sound_bytes_behind(sent.from - 1, among.1)
+    }
+
     /// Sends some extents ahead of a checkpoint, so that it has what came meanwhile alone to send;
     /// whether there were any.
     fn send_ahead(&self, state: &mut JobState, engine: &Engine) -> Result<bool> {
@@ -195,16 +249,16 @@ impl Shipper {
         Ok(bytes > 0)
     }
 
-    /// Sends what a checkpoint of this moment has. A reader of it goes on with the entry `from`.
+    /// As [`checkpoint::send`].
     fn send_data(
         &self,
         state: &mut JobState,
         engine: &Engine,
-        from: u64,
+        log: (Lsn, u64),
     ) -> Result<SentCheckpoint> {
         state.ahead = None;
         let into = (&mut state.pieces, &mut state.sent);
-        let sent = checkpoint::send(engine, &self.log, from, into)?;
+        let sent = checkpoint::send(engine, &self.log, log, into)?;
         self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
         Ok(sent)
@@ -220,7 +274,8 @@ impl State {
         let mut state = shipper.checkpoints.state.lock();
         // One that is on its way lacks what was forgotten.
         *shipper.checkpoints.stage.lock() = CheckpointStage::Appending;
-        let sent = shipper.send_data(&mut state, engine, self.writer.next() + 1);
+        // The log lacks what was let go, whatever else it has.
+        let sent = shipper.send_data(&mut state, engine, (LSN_MAX, self.writer.next() + 1));
         drop(state);
         let sent =
             sent.inspect_err(|_| *shipper.checkpoints.stage.lock() = CheckpointStage::None)?;
