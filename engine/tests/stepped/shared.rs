@@ -6,6 +6,7 @@ mod far;
 mod held;
 mod kept;
 mod large;
+mod levels;
 mod nodes;
 mod options;
 mod prepared;

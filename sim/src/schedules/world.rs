@@ -118,6 +118,8 @@ impl World {
             None => options,
         };
         let options = options.background_tuning(BackgroundTuning::new().threads(threads));
+        // Of the usual size no run of a schedule has one that is not asked for.
+        let options = options.checkpoint_bytes([1 << 10, 8 << 10][(self.seed / 11 % 2) as usize]);
         match self.bug {
             Some(bug) => options.failpoint(bug),
             None => options,

@@ -256,3 +256,123 @@ fn a_bucket_that_was_put_back_gets_a_checkpoint() {
     assert!(checkpoints(&db) > 0);
     assert_eq!(content(&taken_over(&older)).unwrap(), expected);
 }
+
+/// Checkpoints of the writer come by bytes, soon.
+fn soon(machine: &Machine, server: &ObjectServer) -> Database {
+    writer_options(machine, server, None).checkpoint_bytes(4 << 10).open(PATH).unwrap()
+}
+
+/// Zones of a writer are let go while the store is away.
+fn let_go(db: &Database, server: &ObjectServer, round: u64) {
+    let counted = db.existing_table("counted").unwrap();
+    server.always(Some(StoreFault::Refuse));
+    let before = released(db);
+    counted.merge(key(round % 5), 1i64.to_le_bytes()).unwrap();
+    churn(db, 4 * quarter(db)).unwrap();
+    assert!(released(db) > before, "zones were let go");
+    server.always(None);
+}
+
+/// Checkpoints come by bytes, beside operands and drains: a takeover has what the writer has.
+fn levels_follow(db: &Database, server: &ObjectServer, round: u64) {
+    let counted = db.existing_table("counted").unwrap();
+    let sent = checkpoints(db);
+    for n in 0..80 {
+        counted.merge(key(n % 5), 1i64.to_le_bytes()).unwrap();
+        db.existing_table("t").unwrap().put(key(n), value(n, round)).unwrap();
+        if n % 7 == 0 {
+            db.compact_range(&counted, key(0)..key(n % 5)).unwrap();
+        }
+        for _ in 0..4 {
+            db.step().unwrap();
+        }
+        if n % 10 == 0 {
+            assert_eq!(found_as_it_is(db, server), content(db).unwrap(), "round {round}, {n}");
+        }
+    }
+    assert!(checkpoints(db) > sent + 1);
+}
+
+/// What a takeover finds once all is shipped.
+fn found_as_it_is(db: &Database, server: &ObjectServer) -> Content {
+    while db.stats().share.unwrap().lag_commits > 0 {
+        db.step().unwrap();
+    }
+    content(&taken_over(&server.copy())).unwrap()
+}
+
+/// Behind a checkpoint that takes the place of what was let go, the next one that comes by bytes
+/// has the levels alone: what lies above them then is drained first.
+#[test]
+fn checkpoints_of_levels_come_behind_zones_that_were_let_go() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = soon(&machine, &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    for round in 0..4 {
+        let_go(&db, &server, round);
+        levels_follow(&db, &server, round);
+    }
+}
+
+/// The power is cut before that checkpoint is there, or right behind it.
+#[test]
+fn checkpoints_of_levels_come_behind_a_cut_of_a_writer_that_let_zones_go() {
+    let _turn = alone();
+    let mut leapt = [false; 2];
+    for steps in 0..6 {
+        let (server, machine) = (ObjectServer::new(), Machine::with_files());
+        let db = soon(&machine, &server);
+        make_tables(&db, &|| ());
+        settle(|| db.step());
+        let sent = checkpoints(&db);
+        let_go(&db, &server, steps);
+        for _ in 0..steps {
+            db.step().unwrap();
+        }
+        leapt[usize::from(checkpoints(&db) > sent)] = true;
+        let survive = [Survive::Nothing, Survive::Everything][steps as usize % 2];
+        let db = soon(&machine.crash(survive), &server);
+        levels_follow(&db, &server, steps);
+    }
+    assert_eq!(leapt, [true; 2], "before and behind the checkpoint");
+}
+
+/// An opening ships operands from zones, of which the levels have some by then.
+#[test]
+fn checkpoints_of_levels_come_behind_an_opening_that_goes_on() {
+    let _turn = alone();
+    let (server, mut machine) = (ObjectServer::new(), Machine::with_files());
+    let db = soon(&machine, &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let follower = of_machine(&Machine::with_files(), None).follow(server.url(), "/follower");
+    let follower = follower.unwrap();
+    drop(db);
+    for round in 0..6 {
+        let db = soon(&machine, &server);
+        catch_up(|| db.step()).unwrap();
+        catch_up(|| follower.step()).unwrap();
+        server.always(Some(StoreFault::Refuse));
+        let counted = db.existing_table("counted").unwrap();
+        for n in 0..20 {
+            counted.merge(key(n % 5), 1i64.to_le_bytes()).unwrap();
+            if n % 8 == round {
+                db.compact_range(&counted, key(0)..key(3)).unwrap();
+            }
+        }
+        let survive = [Survive::Nothing, Survive::Everything][round as usize % 2];
+        machine = machine.crash(survive);
+        server.always(None);
+        let restarts = follower.status().restarts;
+        let db = soon(&machine, &server);
+        let expected = content(&db).unwrap();
+        assert_eq!(found_as_it_is(&db, &server), expected, "round {round}");
+        catch_up(|| follower.step()).unwrap();
+        assert_eq!(content(&follower.database().unwrap()).unwrap(), expected, "round {round}");
+        assert_eq!(follower.status().restarts, restarts, "segments have all");
+        levels_follow(&db, &server, round);
+        machine = machine.crash(survive);
+    }
+}

@@ -11,11 +11,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::nodes::{FAULTS, again, catch_up, visible};
-use super::{Content, WORK, content, force_checkpoint, make_tables, of_machine, writer_options};
+use super::{
+    Content, WORK, content, force_checkpoint, key, make_tables, of_machine, writer_options,
+};
 use crate::common::cuts::PATH;
 use crate::common::{Chance, alone, rounds};
 use terrace::testing::{Failpoint, Fault, Faulty, Machine, Survive};
-use terrace::{Database, Durability, ErrorKind, Follower, ObjectServer, Standby, StoreFault};
+use terrace::{
+    Database, Durability, ErrorKind, Follower, ObjectServer, Options, Standby, StoreFault,
+};
 
 type History = BTreeMap<u64, Content>;
 
@@ -72,11 +76,19 @@ struct ReaderPlace {
     cut_at: Option<u64>,
 }
 
+/// Checkpoints come after so many bytes of segments, in every other history.
+fn checkpointed(options: Options, seed: u64) -> Options {
+    if seed.is_multiple_of(2) { options.checkpoint_bytes(4 << 10) } else { options }
+}
+
 /// All machines.
 struct World {
+    seed: u64,
     server: ObjectServer,
     bug: Option<Failpoint>,
     machine: Machine,
+    /// That of the writer: each has its own.
+    path: String,
     db: Database,
     paused: Vec<Database>,
     readers: Vec<ReaderPlace>,
@@ -119,7 +131,8 @@ fn read(server: &ObjectServer, machine: &Machine, reads: ReadsAs) -> Result<Read
 impl World {
     fn new(seed: u64, bug: Option<Failpoint>) -> Result<World, String> {
         let (server, machine) = (ObjectServer::new(), Machine::with_files());
-        let db = again(|| writer_options(&machine, &server, bug).open(PATH))?;
+        let options = checkpointed(writer_options(&machine, &server, bug), seed);
+        let db = again(|| options.clone().open(PATH))?;
         let history: Arc<Mutex<History>> = Arc::default();
         let note = || drop(history.lock().insert(visible(&db), content(&db).unwrap()));
         note();
@@ -132,9 +145,11 @@ impl World {
             readers.push(ReaderPlace { machine, reader, reads, watermark: 0, cut_at: None });
         }
         Ok(World {
+            seed,
             server,
             bug,
             machine,
+            path: PATH.to_string(),
             db,
             paused: Vec::new(),
             readers,
@@ -148,7 +163,7 @@ impl World {
 
     /// One of the things that happen.
     fn act(&mut self) -> Result<(), String> {
-        let what = self.chance.below(29);
+        let what = self.chance.below(33);
         match what {
             0..8 => self.work(),
             8..11 => drop(self.db.step()),
@@ -177,14 +192,28 @@ impl World {
             }
             27 => self.fail_reader()?,
             28 => self.fail_writer()?,
+            29..32 => self.drain(),
+            32 => self.churn()?,
             _ => self.look_cold()?,
         }
         self.check_readers()
     }
 
+    /// Some keys of a table go to levels.
+    fn drain(&mut self) {
+        let name = ["t", "counted", "both", "prepared"][self.chance.below(4) as usize];
+        let from = self.chance.below(60);
+        let keys = key(from)..key(from + 1 + self.chance.below(40));
+        let Ok(table) = self.db.existing_table(name) else { return };
+        drop(match self.chance.below(3) {
+            0 => self.db.compact_range(&table, ..),
+            _ => self.db.compact_range(&table, keys),
+        });
+    }
+
+    /// No image is taken meanwhile: a takeover reads values in the store for it.
     fn note(&self) {
-        let shown = content(&self.db).unwrap();
-        self.history.lock().insert(visible(&self.db), shown);
+        self.history.lock().insert(visible(&self.db), content(&self.db).unwrap());
     }
 
     /// A few commits, the last one remote now and then.
@@ -204,6 +233,27 @@ impl World {
             if table.durability(Durability::Remote).put(&row, "kept").is_ok() {
                 *self.remote.lock() = visible(&self.db);
             }
+        }
+    }
+
+    /// Zones die, beside a store that is away at times, and has all once it is back.
+    fn churn(&mut self) -> Result<(), String> {
+        let fault = (self.chance.below(2) == 0).then_some(StoreFault::Refuse);
+        let rows = 20 + self.chance.below(100);
+        for n in 0..rows {
+            let Ok(table) = self.db.existing_table("both") else { break };
+            let value = Chance::new(n).bytes(20_000);
+            self.server.always(fault);
+            let done = table.durability(Durability::Relaxed).put([n as u8 % 3], value);
+            drop(self.db.step());
+            self.server.always(None);
+            if done.is_ok() {
+                self.note();
+            }
+        }
+        match fault {
+            Some(_) => catch_up(|| self.db.step()).map_err(|e| format!("the store is back: {e}")),
+            None => Ok(()),
         }
     }
 
@@ -301,8 +351,10 @@ impl World {
             if nth.is_multiple_of(2) { self.machine.kill() } else { self.machine.crash(survive) };
         self.server.forget_plans();
         self.server.deliver();
-        let options = || writer_options(&self.machine, &self.server, self.bug);
-        self.db = again(|| options().open(PATH)).map_err(|e| format!("the writer: {e}"))?;
+        let options = writer_options(&self.machine, &self.server, self.bug);
+        let options = checkpointed(options, self.seed);
+        self.db =
+            again(|| options.clone().open(&self.path)).map_err(|e| format!("the writer: {e}"))?;
         self.found_writer("the writer after a failed sync", false)
     }
 
@@ -340,8 +392,10 @@ impl World {
         }
         self.server.forget_plans();
         self.server.deliver();
-        let options = || writer_options(&self.machine, &self.server, self.bug);
-        self.db = again(|| options().open(PATH)).map_err(|e| format!("the writer: {e}"))?;
+        let options = writer_options(&self.machine, &self.server, self.bug);
+        let options = checkpointed(options, self.seed);
+        self.db =
+            again(|| options.clone().open(&self.path)).map_err(|e| format!("the writer: {e}"))?;
         self.found_writer("the writer after a cut", false)
     }
 
@@ -378,6 +432,8 @@ impl World {
         self.server.forget_plans();
         let promotes = self.chance.below(3) == 0;
         let machine = Machine::with_files();
+        self.path = format!("/taken {}", self.round);
+        self.round += 1;
         let db = if promotes {
             let place = self.readers.remove(2);
             let Reader::Standby(standby) = place.reader else { return Err("no standby".into()) };
@@ -386,15 +442,16 @@ impl World {
             db
         } else {
             self.machine = machine;
-            again(|| of_machine(&self.machine, self.bug).open_shared(self.server.url(), PATH))?
+            let options = checkpointed(of_machine(&self.machine, self.bug), self.seed);
+            again(|| options.clone().open_shared(self.server.url(), &self.path))?
         };
         self.paused.push(std::mem::replace(&mut self.db, db));
         self.found_writer("a takeover", true)?;
         if promotes {
             // The next one takes its place; the promoted database moves to an empty machine.
             self.machine = Machine::with_files();
-            let options = || of_machine(&self.machine, self.bug);
-            let db = again(|| options().open_shared(self.server.url(), PATH))?;
+            let options = checkpointed(of_machine(&self.machine, self.bug), self.seed);
+            let db = again(|| options.clone().open_shared(self.server.url(), &self.path))?;
             self.paused.push(std::mem::replace(&mut self.db, db));
             self.found_writer("a takeover of a promoted one", true)?;
             let machine = Machine::with_files();
@@ -419,7 +476,7 @@ impl World {
             shown.extend(found.map(|(shown, _)| shown));
         }
         let again = writer_options(&self.machine.crash(Survive::Everything), &server, None);
-        let writer = again.open(PATH).map_err(|e| format!("the writer after a cut: {e}"))?;
+        let writer = again.open(&self.path).map_err(|e| format!("the writer after a cut: {e}"))?;
         shown.push(content(&writer).map_err(|e| format!("the writer after a cut: {e}"))?);
         let taken = of_machine(&Machine::with_files(), None).open_shared(server.url(), PATH);
         let taken = taken.and_then(|db| content(&db));
@@ -492,7 +549,13 @@ fn random_histories_show_one_order() {
 #[test]
 fn random_histories_find_planted_bugs() {
     let _turn = alone();
-    let bugs = [Failpoint::IgnoreClaims, Failpoint::NameUnsentExtent, Failpoint::ForgetPrepares];
+    let bugs = [
+        Failpoint::IgnoreClaims,
+        Failpoint::NameUnsentExtent,
+        Failpoint::ForgetPrepares,
+        Failpoint::ForgetLevel0,
+        Failpoint::ReleaseUnshipped,
+    ];
     for bug in bugs {
         // An assertion may find it too.
         let finds = |seed| !matches!(std::panic::catch_unwind(|| run(seed, Some(bug))), Ok(Ok(_)));
