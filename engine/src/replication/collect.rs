@@ -379,26 +379,25 @@ impl Kept {
     /// as many as readers hold back, and the newest that is as old as the retention.
     fn find_earlier(&mut self, log: &SharedLog, oldest: u64) -> Result<()> {
         let old = self.old_one(log, oldest)?;
-        let mut mark = |number: u64| -> Result<()> {
+        let mark = |number: u64| {
             let at = old.filter(|(old, _)| number <= *old).map_or(self.began.0, |(_, at)| at);
             let from = sound(log.header(number))?.map_or(number, |of| of.first.min(number));
-            self.marks.push_front(AgeMark { number: from.max(oldest), at });
-            Ok(())
+            Ok::<_, Error>(AgeMark { number: from.max(oldest), at })
         };
-        let (mut number, mut found) = (self.before, 0);
-        while number > oldest && found <= MOST_HELD {
-            log.check_open()?;
-            mark(number)?;
-            if found < MOST_HELD {
-                self.newest.push_front(number);
-            }
-            found += 1;
+        let (mut number, mut marks, mut numbers) = (self.before, Vec::new(), Vec::new());
+        while number > oldest && numbers.len() <= MOST_HELD {
+            self.check_open(log)?;
+            marks.push(mark(number)?);
+            numbers.push(number);
             number = sound(log.header(number - 1))?.map_or(0, |before| before.checkpoint);
         }
         if let Some((old, _)) = old.filter(|(old, _)| *old <= number) {
-            mark(old)?;
+            marks.push(mark(old)?);
         }
-        self.marks.push_front(AgeMark { number: oldest, at: self.began.0 });
+        marks.push(AgeMark { number: oldest, at: self.began.0 });
+        // Where a request has failed, nothing was taken note of.
+        marks.into_iter().for_each(|mark| self.marks.push_front(mark));
+        numbers.into_iter().for_each(|number| self.newest.push_front(number));
         self.newest.drain(..self.newest.len().saturating_sub(MOST_HELD));
         Ok(())
     }

@@ -218,7 +218,10 @@ impl Node {
         if matches!(did, Ok(false)) {
             progress.known_at = Some(time::now());
             drop(progress);
-            self.registration.arrived();
+            if self.registration.arrived() {
+                // No other step may follow. If it fails, the next one tells it.
+                self.register().map(drop).unwrap_or(());
+            }
         }
         did
     }
@@ -324,7 +327,7 @@ impl Node {
     /// Starts from the newest checkpoint of the log. One that fails holds nothing back until it is
     /// tried again: that begins with another checkpoint.
     fn restart(&self, applier: &mut Option<Applier>) -> Result<()> {
-        self.try_restart(applier).inspect_err(|_| self.registration.arrived())
+        self.try_restart(applier).inspect_err(|_| _ = self.registration.arrived())
     }
 
     fn try_restart(&self, applier: &mut Option<Applier>) -> Result<()> {

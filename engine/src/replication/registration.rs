@@ -264,13 +264,14 @@ impl Registration {
         Ok(kept)
     }
 
-    /// The reader has come to the end of the log: it starts no more. One without a name of its
-    /// user's is not registered any more.
-    pub(super) fn arrived(&self) {
+    /// The reader has come to the end of the log, or its start has failed: it starts no more.
+    /// Whether it did. One without a name of its user's is not registered any more.
+    pub(super) fn arrived(&self) -> bool {
         let was_starting = std::mem::take(&mut self.state.lock().beat) > 0;
         if was_starting {
             self.give_up();
         }
+        was_starting
     }
 
     /// The reader does not go on for now. One that its user has named stays registered.

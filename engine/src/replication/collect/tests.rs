@@ -9,7 +9,7 @@ use crate::os::Files;
 use crate::replication::log::{
     Entry, EntryBody, LogCheckpoint, LogClaim, READS_AT_ONCE, entry_name,
 };
-use crate::storage::object_testing::ObjectServer;
+use crate::storage::object_testing::{ObjectServer, StoreFault};
 use crate::storage::{open_client, shared_name};
 use terrace_testkit::SimFiles;
 
@@ -294,6 +294,38 @@ fn readers_that_are_gone_hold_nothing_also_where_openings_are_short() {
         let (head, _) = log.head().unwrap();
         assert!(head.cleaned > head.oldest - 6, "few entries are looked at again: {head:?}");
     }
+}
+
+/// Bug: a follower that was away was held back for eight checkpoints, not sixteen. Cause: a first
+/// collection of which a request failed had taken note of a part of the earlier checkpoints, and
+/// the next one did again. Fix: it takes note of all of them or of none.
+#[test]
+fn a_first_collection_that_fails_counts_no_checkpoint_twice() {
+    for at in 1..60 {
+        let (server, log) = begun();
+        enter(&log, "reports", FollowerPlace { entry: 20, base: 20, beat: 0 });
+        let mut before = 0;
+        for opening in 0..14 {
+            append_opening(&log, 19 + 3 * opening, before);
+            before = 20 + 3 * opening;
+        }
+        let own = before + 2;
+        let known = Some(names(3, &[1]));
+        let mut kept = Kept::new(own, (before, known), (false, Duration::ZERO), 0);
+        server.plan(server.requests() + at, StoreFault::Refuse);
+        let failed = kept.collect(&log, &no_piece).is_err();
+        server.forget_plans();
+        kept.is_due = true;
+        kept.collect(&log, &no_piece).unwrap();
+        assert_eq!((kept.newest.len(), kept.marks.len()), (14, 14), "request {at}");
+        assert_eq!(log.head().unwrap().0.oldest, 21, "request {at}");
+        assert_eq!(left(&server, 3), ALL, "request {at}");
+        if !failed {
+            assert!(at > 30, "{at} requests");
+            return;
+        }
+    }
+    panic!("no collection succeeded");
 }
 
 /// A reader that starts, where openings are short, and gives a sign in each of them.

@@ -303,7 +303,9 @@ fn the_status_of_a_store_lists_followers_that_users_have_named_and_those_that_st
     while named.step().unwrap() | starts.step().unwrap() {}
     let followers = reader().shared_status(server.url()).unwrap().followers;
     assert_eq!(followers.len(), 1, "{followers:?}");
-    assert_eq!((followers[0].name.as_str(), followers[0].starts), ("reports", true));
+    // Bug: a follower that ended when it had come to the end of the log held back all, as one that
+    // starts does. Cause: the step behind that told of it. Fix: the same step does.
+    assert_eq!((followers[0].name.as_str(), followers[0].starts), ("reports", false));
 }
 
 /// Bug: followers and standbys stopped at an entry for ever, and no takeover was possible. Cause: a
