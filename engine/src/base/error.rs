@@ -278,6 +278,8 @@ enum Signal {
     StoreForGood,
     /// The system had no descriptor, memory or thread left. Nothing was done.
     Shortage,
+    /// An extent of this machine could not be read. Nothing was done.
+    Unread,
 }
 
 struct Inner {
@@ -394,10 +396,11 @@ impl Error {
         self.0.signal == Signal::Store
     }
 
-    /// Whether the cause may pass by itself and nothing was done: the disk is full, or the system
-    /// had no descriptor, memory or thread left. A job that meets it is made again later.
+    /// Whether the cause may pass by itself and nothing was done: the disk is full, the system had
+    /// no descriptor, memory or thread left, or an extent could not be read. A job that meets it is
+    /// made again later.
     pub(crate) fn may_pass(&self) -> bool {
-        self.0.kind == ErrorKind::Full || self.0.signal == Signal::Shortage
+        self.0.kind == ErrorKind::Full || matches!(self.0.signal, Signal::Shortage | Signal::Unread)
     }
 
     /// The same, whose cause may pass: what is due waits for no more than another look.
@@ -464,9 +467,17 @@ impl Error {
         }))
     }
 
+    /// The same as an error of a read in an extent, which loses nothing.
+    pub(crate) fn into_unread(mut self) -> Error {
+        if self.0.signal == Signal::None {
+            self.0.signal = Signal::Unread;
+        }
+        self
+    }
+
     /// Whether a call of the system failed for good: what it was to read is not known.
     pub(crate) fn is_unread(&self) -> bool {
-        self.0.source.is_some() && self.0.signal == Signal::None
+        self.0.signal == Signal::Unread || self.0.source.is_some() && self.0.signal == Signal::None
     }
 
     /// What a salvage says of it: damage, or a place that cannot be read.

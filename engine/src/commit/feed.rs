@@ -267,7 +267,7 @@ impl Feed {
         };
         // A store that is away comes back. Damage, and a disk that fails, need their owner.
         let is_away = error.is_of_store_for_now() && error.kind() != ErrorKind::Corrupt;
-        let is_passing = is_away || error.may_pass();
+        let is_passing = is_away || error.may_pass() && !error.is_unread();
         if !is_passing && !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) {
             remote.failures += 1;
             if remote.failures >= TRIES {

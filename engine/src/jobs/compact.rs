@@ -259,12 +259,12 @@ impl Compact {
         let wrote_more = is_promised.get() && done.is_err();
         // The edit too may find none.
         let installed = self.install(plan, ctx, done);
-        let failed = installed.as_ref().err().map(Error::kind);
-        if failed == Some(ErrorKind::Full) {
+        let failed = installed.as_ref().err();
+        if failed.is_some_and(|error| error.kind() == ErrorKind::Full) {
             // A smaller one may find room.
             table.halve_jobs(wrote_more);
         }
-        if matches!(failed, Some(ErrorKind::Full | ErrorKind::Corrupt)) {
+        if failed.is_some_and(|error| error.may_pass() || error.kind() == ErrorKind::Corrupt) {
             // What fails for one table need not for the next: that comes first.
             ctx.refused.store(table.id(), Ordering::Relaxed);
         }

@@ -15,7 +15,7 @@ use crate::storage::SpaceReservation;
 use crate::storage::object_testing::ObjectServer;
 use crate::table::{Table, TableCore};
 use crate::version::{Edit, EditReservation, LEVEL_2, Op, Room, SUBLEVELS, VersionSet};
-use terrace_testkit::Machine;
+use terrace_testkit::{Call, CallSite, Fault, Faulty, FileKind, Machine};
 
 fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
     ctx.tables.all().into_iter().find(|table| table.name() == name).unwrap()
@@ -149,6 +149,28 @@ fn a_table_that_the_disk_has_no_room_for_holds_up_no_other() {
     machine.set_capacity(None);
     run_until_idle(&db);
     assert_eq!(db.table("a").unwrap().iter().map(Result::unwrap).count(), 8000);
+    assert_eq!(db.verify().unwrap().damages.len(), 0);
+}
+
+/// Bug: a compaction that could not read an extent stopped the database. Cause: only a full disk
+/// and a want of descriptors or memory were waited for. Fix: a read that fails changes nothing, so
+/// the job is made again. Meanwhile another table comes first.
+#[test]
+fn a_job_that_cannot_read_is_made_again() {
+    let machine = Machine::with_files();
+    let db = large_and_small(&machine, &["b"]);
+    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    let site = CallSite { call: Call::Read, file: FileKind::Extents };
+    machine.fail(Fault { for_good: true, ..Fault::once(Faulty::Site(site), 1) });
+    let error = scheduler.compact_here().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    scheduler.note_failure(&error);
+    assert!(!ctx.shared.poison.is_set());
+    assert_eq!(ctx.refused.load(Ordering::Relaxed), table_called(ctx, "a").id());
+    db.table("a").unwrap().put("written", "meanwhile").unwrap();
+    machine.mend();
+    run_until_idle(&db);
+    assert_eq!(db.table("a").unwrap().iter().map(Result::unwrap).count(), 8001);
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
 

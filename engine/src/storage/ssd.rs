@@ -395,7 +395,7 @@ impl ExtentStore {
                 let got = "the end of the file".to_string();
                 Err(self.corrupt(at, offset, format!("{len} bytes"), got))
             }
-            Err(e) => Err(Error::io("read", &self.path(at.file), e)),
+            Err(e) => Err(Error::io("read", &self.path(at.file), e).into_unread()),
         }
     }
 
