@@ -278,7 +278,7 @@ impl JobContext {
     }
 
     /// Whether this is a takeover that has not claimed the log yet.
-    fn takes_over(&self) -> bool {
+    pub(crate) fn takes_over(&self) -> bool {
         self.options.making == Some(Making::Takeover)
     }
 

@@ -25,7 +25,7 @@ use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::OnceLock;
 use crate::os::time;
 use crate::pm::{Purpose, SpentOn};
-use pacing::{Pacing, PacingStats};
+use pacing::{Pacing, PacingStats, Reason};
 use picker::{JobKind, Running, ScheduledJob, pick};
 use state::{RegionState, RegionUsage};
 use workers::Workers;
@@ -181,7 +181,11 @@ impl Scheduler {
     /// Tells writers how fast they may go.
     fn set_pace(&self, usage: &RegionUsage) -> Pacing {
         let mut stats = self.stats.lock();
-        let pacing = stats.look(usage);
+        let mut pacing = stats.look(usage);
+        if self.ctx.takes_over() {
+            // Nobody can write meanwhile, so what jobs are behind with they make up for later.
+            (pacing.delay, pacing.reason) = (0, Reason::None);
+        }
         let before = stats.appended_before_round(usage);
         drop(stats);
         debug_assert!(before <= usage.appended, "what was appended before is a part of it");
