@@ -293,18 +293,6 @@ static void open_with_store(terrace_options *options, Failure *failure)
 }
 
 /*
-  Whether the database was the writer of a shared store: the library keeps its last claim in a file, which
-  has zeros where none is known to have come.
-*/
-static bool has_claimed()
-{
-  char claim[16];
-  std::ifstream file(std::string(data_dir) + "/shared", std::ios::binary);
-  return file.seekg(12).read(claim, sizeof claim) &&
-         std::any_of(claim, claim + sizeof claim, [](char byte) { return byte; });
-}
-
-/*
   Opens the database. One that another machine has taken the store from is opened to read, so that its
   tables are there. A store that was never this database's is an error.
 */
@@ -316,7 +304,7 @@ static bool open_database()
       terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK &&
       terrace_options_set_progress(options, goes_on, nullptr, failure.out()) == TERRACE_OK)
     open_with_store(options, &failure);
-  if (!terrace_db && has_role() && failure.status() == TERRACE_FENCED && has_claimed())
+  if (!terrace_db && has_role() && failure.status() == TERRACE_FENCED)
   {
     begin_fenced(failure.message());
     if (set_role(options, &of_reader))

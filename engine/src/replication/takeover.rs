@@ -293,7 +293,8 @@ pub(super) fn finish(
     let db = Database::open_unshared(path, &options, OpenHow::Existing)?;
     writer.check_claims(!options.has(Failpoint::IgnoreClaims));
     let identity = Identity::new(db.inner.set.store().files(), path);
-    identity.store_claimed(nonce, db.inner.shared.committer.visible())?;
+    let own = (nonce, writer.number());
+    identity.store_claimed(own, db.inner.shared.committer.visible())?;
     if options.making.is_some() {
         // It has all that the log has, and is known as the log's writer.
         remove_marker(&**db.inner.set.store().files(), path)?;

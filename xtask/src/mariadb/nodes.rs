@@ -561,7 +561,7 @@ fn on_s3(root: &Path, plugin: &Path) -> Result<()> {
     all_is_shipped(&server)?;
     second.stop()?;
     // Bug: one whose directory never was the store's started too, and only read. Cause: each fenced
-    // start does so. Fix: those alone whose directory has claimed once.
+    // start does so. Fix: those alone whose directory had this store.
     let other = Start::fresh("never").with(&[&share, &credentials]);
     refused(Server::start(root, plugin, &other)?, "is another database's")?;
     server.stop()

@@ -474,7 +474,7 @@ impl SharedLog {
     }
 
     /// The error of an opening where another database's writer has sent a claim, and maybe nothing
-    /// else.
+    /// else. The directory never was this log's writer.
     pub(super) fn foreign(&self, claim: &LogClaim, checkpoint: u64) -> Error {
         let address = self.address();
         let message = match checkpoint {
@@ -489,7 +489,7 @@ impl SharedLog {
                  another prefix, or follow it in a new directory"
             ),
         };
-        Error::new(ErrorKind::Fenced, message)
+        Error::invalid(message)
     }
 
     /// The error of an opening that another one has overtaken.

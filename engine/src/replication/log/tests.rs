@@ -301,15 +301,22 @@ fn a_directory_claims_again_what_it_had_and_no_other_does() {
     let first = Machine::on(&server, &files);
     first.claim().unwrap();
     let early = Machine::new(&server).claim().unwrap_err();
-    assert_eq!(early.kind(), ErrorKind::Fenced, "also before a checkpoint");
+    assert_eq!(early.kind(), ErrorKind::Invalid, "also before a checkpoint");
     first.claim().unwrap().append(checkpoint(), (3, 3)).unwrap();
     Machine::on(&server, &files).claim().unwrap();
     // Bug: it was told to take the other database over "again". Cause: it was taken for one that
     // another machine has taken the store from. Fix: only a directory that had the store is.
-    let other = Machine::new(&server).claim().unwrap_err();
-    assert_eq!(other.kind(), ErrorKind::Fenced);
-    let text = other.to_string();
-    assert!(text.contains("is another database's") && !text.contains("take it over"), "{text}");
+    // Bug: one that writes another store was told so too. Cause: it was enough that it ever was a
+    // writer. Fix: it knows the entry of its claim, and looks there.
+    let elsewhere = SimFiles::new();
+    let of_another = Machine::on(&ObjectServer::new(), &elsewhere);
+    Machine { nonce: [9; 16], ..of_another }.claim().unwrap();
+    for other in [Machine::new(&server), Machine::on(&server, &elsewhere)] {
+        let other = other.claim().unwrap_err();
+        assert_eq!(other.kind(), ErrorKind::Invalid);
+        let text = other.to_string();
+        assert!(text.contains("is another database's") && !text.contains("take it over"), "{text}");
+    }
 }
 
 /// Bug: a directory was fenced out of its own log for good. Cause: an opening forgot a claim of
@@ -548,7 +555,7 @@ fn claims_of_a_directory_survive_and_torn_ones_are_damage() {
     let files = SimFiles::new();
     let identity = Identity::new(&(Arc::clone(&files) as _), std::path::Path::new("/db"));
     assert!(!identity.load().unwrap().has([0; 16]), "no claim has the number 0");
-    identity.store_claimed([3; 16], 0).unwrap();
+    identity.store_claimed(([3; 16], 5), 0).unwrap();
     assert!(identity.load().unwrap().has([3; 16]));
     files.corrupt(std::path::Path::new("/db/shared"), 20, 1);
     assert_eq!(identity.load().unwrap_err().kind(), ErrorKind::Corrupt);
@@ -556,9 +563,11 @@ fn claims_of_a_directory_survive_and_torn_ones_are_damage() {
     let body = [[3; 16], [4; 16]].concat();
     let sum = crate::base::record::checksum(&[], &body).to_le_bytes();
     let before = [b"TERRNODE", &sum[..], &body].concat();
-    let nonces = Nonces { claimed: [3; 16], intended: [4; 16], taken_at: 0 };
+    let nonces = Nonces { claimed: [3; 16], intended: [4; 16], taken_at: 0, number: 0 };
     assert_eq!(Nonces::decode(&before), Some(nonces));
     assert_eq!(Nonces::decode(&before[..40]), None);
+    let now = Nonces { taken_at: 6, number: 7, ..nonces };
+    assert_eq!(Nonces::decode(&now.encode()), Some(now));
 }
 
 /// The planted bug `TrustSearches`: a takeover that is paused behind its look at the head takes a

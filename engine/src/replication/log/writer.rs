@@ -46,8 +46,9 @@ impl LogWriter {
     ///
     /// # Errors
     ///
-    /// `Fenced` if the log is another directory's; `Unavailable` if the store does not answer, or
-    /// others are always faster; those of `fits`, before a claim.
+    /// `Fenced` if another directory has taken the log over, `Invalid` if it is another database's;
+    /// `Unavailable` if the store does not answer, or others are always faster; those of `fits`,
+    /// before a claim.
     pub(crate) fn claim(
         log: &Arc<SharedLog>,
         identity: &Identity,
@@ -59,12 +60,13 @@ impl LogWriter {
         let nonce = known.undecided().unwrap_or(nonce);
         for _ in 0..CLAIM_TRIES {
             let end = log.end()?;
-            let claimed = check_own(log, &known, end)?.unwrap_or(known.claimed);
+            let (claimed, number) =
+                check_own(log, &known, end)?.unwrap_or((known.claimed, known.number));
             fits(end)?;
             // Synced first, so that a claim of which no answer comes is known.
-            identity.store(&Nonces { claimed, intended: nonce, ..known })?;
+            identity.store(&Nonces { claimed, number, intended: nonce, ..known })?;
             if let Some(writer) = LogWriter::claim_at(log, (nonce, incarnation), end)? {
-                identity.store_claimed(nonce, known.taken_at)?;
+                identity.store_claimed((nonce, writer.number()), known.taken_at)?;
                 return Ok((writer, end));
             }
         }
@@ -194,30 +196,36 @@ impl LogWriter {
     }
 }
 
-/// Whether the last claim is the directory's own; its number if so, `None` for an empty log. Also a
+/// The last claim and its number, if that is the directory's own; `None` for an empty log. Also a
 /// claim without a checkpoint may be that of a writer that lives, and has commits.
-fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<[u8; 16]>> {
+fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<([u8; 16], u64)>> {
     if end.claim == 0 {
         return Ok(None);
     }
     match log.claim(end.claim)? {
-        Some(claim) if known.has(claim.nonce) => Ok(Some(claim.nonce)),
-        Some(claim) if end.checkpoint == 0 || !known.is_writer() => {
-            Err(log.foreign(&claim, end.checkpoint))
-        }
-        Some(claim) => Err(log.fenced(&format!("{claim} has claimed it"))),
+        Some(claim) if known.has(claim.nonce) => Ok(Some((claim.nonce, end.claim))),
+        Some(claim) if had(log, known)? => Err(log.fenced(&format!("{claim} has claimed it"))),
+        Some(claim) => Err(log.foreign(&claim, end.checkpoint)),
         None => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
     }
+}
+
+/// Whether the directory was the writer of this log. Claims that count are never deleted.
+fn had(log: &SharedLog, known: &Nonces) -> Result<bool> {
+    // As an earlier version wrote it, there is no number.
+    let is_there = || Ok(log.claim(known.number)?.is_some_and(|own| own.nonce == known.claimed));
+    if known.is_writer() && known.number > 0 { is_there() } else { Ok(known.is_writer()) }
 }
 
 // By which a directory knows its own claims: a small file in it, synced before a claim is put into
 // the store. A claim of which the answer was lost is known by it too.
 
 const MAGIC: &[u8; 8] = b"TERRNODE";
-const LEN: usize = 52;
+const LEN: usize = 60;
 
-/// As earlier versions wrote it: a directory that never took over.
-const LEN_BEFORE: usize = 44;
+/// As earlier versions wrote it: without the claim's number, and of directories that never took
+/// over.
+const LENS_BEFORE: [usize; 2] = [52, 44];
 
 /// The random numbers of the last claim that is known to be there, and of one that may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -227,12 +235,15 @@ pub(crate) struct Nonces {
     /// The last LSN that the directory had when it took the log over: it had all up to there from
     /// the log, under LSNs of its own. 0 if it never did.
     pub(crate) taken_at: Lsn,
+    /// The entry of the claim that is known to be there; 0 if there is none, or it is not known.
+    pub(crate) number: u64,
 }
 
 impl Nonces {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = [self.claimed, self.intended].concat();
         put_u64(&mut body, self.taken_at);
+        put_u64(&mut body, self.number);
         let mut out = MAGIC.to_vec();
         put_u32(&mut out, checksum(&[], &body));
         out.extend_from_slice(&body);
@@ -244,10 +255,11 @@ impl Nonces {
         let sum = reader.u32()?;
         let claimed = reader.take(16)?.try_into().ok()?;
         let intended = reader.take(16)?.try_into().ok()?;
-        let taken_at = if bytes.len() == LEN_BEFORE { 0 } else { reader.u64()? };
-        let is_whole = [LEN_BEFORE, LEN].contains(&bytes.len());
-        let is_sound = is_whole && sum == checksum(&[], &bytes[12..]);
-        is_sound.then_some(Nonces { claimed, intended, taken_at })
+        let is_sound = sum == checksum(&[], &bytes[12..]);
+        let is_whole = bytes.len() == LEN || LENS_BEFORE.contains(&bytes.len());
+        let mut later = || if reader.is_empty() { Some(0) } else { reader.u64() };
+        let (taken_at, number) = (later()?, later()?);
+        (is_sound && is_whole).then_some(Nonces { claimed, intended, taken_at, number })
     }
 
     /// The number of a claim that may be there, or may come.
@@ -299,9 +311,13 @@ impl Identity {
         })
     }
 
-    /// Remembers the claim with this number as the directory's own, and since when that writes.
-    pub(crate) fn store_claimed(&self, nonce: [u8; 16], taken_at: Lsn) -> Result<()> {
-        self.store(&Nonces { claimed: nonce, intended: nonce, taken_at })
+    /// Remembers a claim and its number as the directory's own, and since when that writes.
+    pub(crate) fn store_claimed(
+        &self,
+        (claimed, number): ([u8; 16], u64),
+        taken_at: Lsn,
+    ) -> Result<()> {
+        self.store(&Nonces { claimed, intended: claimed, taken_at, number })
     }
 
     /// Writes it, durably and whole or not at all.

@@ -404,7 +404,7 @@ fn a_store_whose_first_checkpoint_never_came_is_its_writers() {
     lost.table("t").unwrap().put("of the", "lost one").unwrap();
     let options = writer_options(&Machine::with_files(), &server, None);
     let error = options.open(PATH).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("delete all objects below"), "{error}");
     server.names().iter().filter(|name| name.starts_with("shared/")).for_each(|it| server.lose(it));
     let other = writer(&Machine::with_files(), &server);
