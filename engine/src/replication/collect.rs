@@ -19,15 +19,16 @@ use super::log::{
 };
 use super::registration::{TAKEOVER, is_own_name};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::OnceLock;
 use crate::os::time;
 
 /// Registered followers hold deletion back for so many checkpoints.
 const MOST_HELD: usize = 16;
 
-/// A writer goes on counting the checkpoints since the signs of readers, where an earlier one has
-/// begun, if it has made no more itself by then.
-const COUNTED_ON: u64 = 2;
+/// A writer goes on counting the checkpoints since the signs of readers, where the one before it
+/// has begun, if it has made fewer itself by then. One more may be on its way.
+const COUNTED_ON: usize = 2;
 
 /// So many entries are deleted at once. A collection that ends early has deleted what it found.
 const MOST_DELETED: usize = 1000;
@@ -81,6 +82,9 @@ pub(super) struct MadeCheckpoint {
     pub(super) pending: u32,
 }
 
+/// Checkpoints that the collector has not taken note of yet.
+pub(super) type MadeCheckpoints = Arc<Mutex<Vec<MadeCheckpoint>>>;
+
 /// A checkpoint that is kept.
 #[derive(Clone, Copy, Debug)]
 struct KeptCheckpoint {
@@ -118,8 +122,9 @@ pub(super) struct Kept {
     is_due: bool,
     /// Pieces of this claim from here on may be on their way into a checkpoint.
     pending: u32,
-    /// Checkpoints of this opening.
-    made: u64,
+    /// Checkpoints of this opening, and those that come to them with the next collection.
+    made: usize,
+    coming: MadeCheckpoints,
     /// When the closing began, if so.
     closing: Arc<OnceLock<Instant>>,
     /// Entries are deleted up to the last one: a planted bug.
@@ -157,18 +162,25 @@ impl Kept {
             is_due,
             pending: 0,
             made: 0,
+            coming: Arc::default(),
             closing: Arc::default(),
             early,
         }
     }
 
-    /// With the last claim before this writer's that counts, and where its closing is told.
-    pub(super) fn behind(self, claim_before: u64, closing: &Arc<OnceLock<Instant>>) -> Kept {
-        Kept { claim_before, closing: Arc::clone(closing), ..self }
+    /// With the last claim before this writer's that counts, and where its checkpoints come and its
+    /// closing is told.
+    pub(super) fn behind(
+        self,
+        claim_before: u64,
+        coming: &MadeCheckpoints,
+        closing: &Arc<OnceLock<Instant>>,
+    ) -> Kept {
+        Kept { claim_before, coming: Arc::clone(coming), closing: Arc::clone(closing), ..self }
     }
 
     /// There is one more checkpoint.
-    pub(super) fn add(&mut self, made: MadeCheckpoint) {
+    fn add(&mut self, made: MadeCheckpoint) {
         let MadeCheckpoint { number, from, pieces, pending } = made;
         self.pending = pending;
         self.made += 1;
@@ -201,6 +213,8 @@ impl Kept {
     /// The store does not answer, or readers register all the time: it is done later. `Closed` once
     /// the log is stopped: no request follows.
     pub(super) fn collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
+        let coming = std::mem::take(&mut *self.coming.lock());
+        coming.into_iter().for_each(|made| self.add(made));
         if !std::mem::take(&mut self.is_due) {
             return Ok(());
         }
@@ -209,6 +223,7 @@ impl Kept {
 
     fn collect_now(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
         if !self.knows_oldest {
+            self.claim_register(log)?;
             let head = log.head()?.0;
             self.find_earlier(log, head.oldest)?;
             (self.cleaned, self.knows_oldest) = (head.cleaned, true);
@@ -219,15 +234,35 @@ impl Kept {
                 return Ok(());
             }
         }
-        let message = format!(
-            "readers register at the shared store {} all the time; nothing was deleted",
-            log.address()
-        );
-        Err(Error::new(ErrorKind::Unavailable, message))
+        Err(readers_register(log))
     }
 
-    /// Whether no follower has registered meanwhile. What the first try reads in the register was
-    /// read before this collection began.
+    /// Has the register be this writer's: no earlier writer changes it any more. What the one
+    /// before it knew of signs stays, if this one has made few checkpoints since. Others may have
+    /// read signs late, and know of older checkpoints alone.
+    fn claim_register(&self, log: &SharedLog) -> Result<()> {
+        for _ in 0..TRIES {
+            self.check_open(log)?;
+            let (register, tag) = log.read_register()?;
+            if register.claim >= self.claim {
+                return Ok(());
+            }
+            let mut to = Register { claim: self.claim, ..register };
+            // Behind the register is read.
+            let made = self.made + self.coming.lock().len();
+            if register.claim != self.claim_before || made >= COUNTED_ON {
+                to.names.values_mut().for_each(|seen| *seen = SignSeen::default());
+            }
+            if log.replace_register(&to, tag)? {
+                return Ok(());
+            }
+        }
+        Err(readers_register(log))
+    }
+
+    /// Whether no follower has registered meanwhile. What the first try reads in the register this
+    /// writer has read in an earlier collection, or the one before it
+    /// ([`claim_register`](Kept::claim_register)).
     fn try_collect(
         &mut self,
         log: &SharedLog,
@@ -290,12 +325,10 @@ impl Kept {
         registered: &[RegisteredReader],
         (newest, is_first): (u64, bool),
     ) -> BTreeMap<String, SignSeen> {
-        // One that a taken-over writer has read late is no older than that writer's last ones.
-        let counts_on = register.claim == self.claim || self.made <= COUNTED_ON;
+        debug_assert_eq!(register.claim, self.claim, "no other writer's collector changed it last");
         let sign = |reader: &RegisteredReader| {
             let beat = reader.place.map_or(0, |place| place.beat);
-            let known = register.names.get(&reader.name).filter(|_| counts_on);
-            let known = known.copied().filter(|seen| seen.beat == beat);
+            let known = register.names.get(&reader.name).filter(|seen| seen.beat == beat).copied();
             let mut seen = known.unwrap_or(SignSeen { beat, checkpoint: 0 });
             if known.is_some() && is_first && beat > 0 && seen.checkpoint == 0 {
                 seen.checkpoint = newest;
@@ -487,6 +520,15 @@ impl Kept {
         self.check_open(log)?;
         log.delete(&gone)
     }
+}
+
+/// The error of a collection that is overtaken each time.
+fn readers_register(log: &SharedLog) -> Error {
+    let message = format!(
+        "readers register at the shared store {} all the time; nothing was deleted",
+        log.address()
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Nothing where an entry is damaged: it tells no more, and holds up no collection.

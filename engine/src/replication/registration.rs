@@ -159,9 +159,9 @@ impl Registration {
     /// Tells the store how far the reader is, if that is news that is due. As
     /// [`Registration::tell`].
     pub(super) fn tell_news(&self, place: FollowerPlace) -> Result<u64> {
-        let (told, beat) = {
+        let (told, beat, has_failed) = {
             let state = self.state.lock();
-            (state.told, state.beat)
+            (state.told, state.beat, state.untold.is_some())
         };
         if !self.is_named && beat == 0 {
             // If its end was not heard of, it is told again.
@@ -169,11 +169,13 @@ impl Registration {
             return Ok(0);
         }
         let is_due = |(known, at): (FollowerPlace, Instant)| {
+            let has_waited = self.is_stepped || time::since(at) >= NEWS;
             let is_news = match beat {
-                0 => known.entry < place.entry && (self.is_stepped || time::since(at) >= NEWS),
+                0 => known.entry < place.entry && has_waited,
                 _ => !self.is_stepped && time::since(at) >= BEAT,
             };
-            is_news || known.base != place.base || (known.beat > 0) != (beat > 0)
+            let has_come = (known.beat > 0) != (beat > 0) && (has_waited || !has_failed);
+            is_news || known.base != place.base || has_come
         };
         if !told.is_none_or(is_due) {
             return Ok(0);
@@ -184,7 +186,7 @@ impl Registration {
             (Err(error), Some((known, _))) if error.is_of_store() => {
                 // The writer keeps what the reader had then: it may go on, and tells again later.
                 let mut state = self.state.lock();
-                state.told = Some((FollowerPlace { beat: 0, ..known }, time::now()));
+                state.told = Some((known, time::now()));
                 state.untold = Some(error.to_string());
                 Ok(0)
             }

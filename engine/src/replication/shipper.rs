@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, LogBase, SentCheckpoint, SentData};
-use super::collect::{Kept, MadeCheckpoint};
+use super::collect::{Kept, MadeCheckpoint, MadeCheckpoints};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
 use super::segment::{LargeCommit, PartsSent, SegmentCut, cut_segment};
 use super::status::ShipCounts;
@@ -84,8 +84,7 @@ pub(crate) struct Shipper {
     state: Mutex<State>,
     checkpoints: CheckpointJob,
     kept: Mutex<Kept>,
-    /// Checkpoints that the collector has not taken note of yet.
-    made: Mutex<Vec<MadeCheckpoint>>,
+    made: MadeCheckpoints,
     /// Set by the closing before its own steps: no checkpoint that is only due is begun any more,
     /// a long one is given up, and so is a collection soon.
     closing: Arc<OnceLock<Instant>>,
@@ -158,7 +157,8 @@ impl Shipper {
         let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::pieces));
         let now = engine.shared.clock.now() / MICROS_A_SECOND;
         let closing = Arc::<OnceLock<Instant>>::default();
-        let kept = Kept::new(claim, before, keeping, now).behind(end.claim, &closing);
+        let made = MadeCheckpoints::default();
+        let kept = Kept::new(claim, before, keeping, now).behind(end.claim, &made, &closing);
         let state = State {
             writer,
             places: StreamPlaces::default(),
@@ -178,7 +178,7 @@ impl Shipper {
             state: Mutex::new(state),
             checkpoints: CheckpointJob::new(claim, sent, base),
             kept: Mutex::new(kept),
-            made: Mutex::default(),
+            made,
             closing,
             owes: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -194,7 +194,6 @@ impl Shipper {
     /// failure is the collector's alone: shipping goes on.
     fn collect(&self) -> bool {
         let mut kept = self.kept.lock();
-        std::mem::take(&mut *self.made.lock()).into_iter().for_each(|made| kept.add(made));
         let tier = self.store.objects();
         let live = || tier.map_or_else(BTreeSet::new, |tier| tier.live_shared());
         let collected = kept.collect(&self.log, &live);

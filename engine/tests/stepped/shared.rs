@@ -321,7 +321,11 @@ fn a_writer_goes_on_where_its_log_ends() {
     let puts = server.asked("").puts;
     let db = writer(&machine, &server);
     settle(|| db.step());
-    assert_eq!(server.asked("").puts - puts, 2, "a claim and the tables");
+    assert_eq!(
+        server.asked("").puts - puts,
+        3,
+        "a claim, the tables, and the claim of the register"
+    );
     // It is cut with commits that were not shipped.
     work(&db, 1);
     machine = machine.crash(Survive::Nothing);

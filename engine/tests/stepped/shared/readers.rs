@@ -308,6 +308,29 @@ fn the_status_of_a_store_lists_followers_that_users_have_named_and_those_that_st
     assert_eq!((followers[0].name.as_str(), followers[0].starts), ("reports", false));
 }
 
+/// Bug: a follower that had come to the end stayed one that starts until the next entry, where one
+/// request failed then. Cause: it took the sign that failed for told. Fix: it tells it again.
+#[test]
+fn the_end_of_a_start_is_told_until_the_store_has_heard_it() {
+    let _turn = alone();
+    let (server, mut failed) = (ObjectServer::new(), 0);
+    let _db = begun(shared(&server));
+    for at in 1..40 {
+        let options = of_machine(&Machine::with_files(), None).follower_name("reports");
+        let follower = options.clone().follow(server.url(), PLACE).unwrap();
+        server.plan(server.requests() + at, StoreFault::Refuse);
+        for _ in 0..20 {
+            failed += u64::from(follower.step().is_err() || follower.status().note.is_some());
+        }
+        server.forget_plans();
+        let status = follower.status();
+        assert_eq!(status.note, None, "request {at}");
+        let followers = options.shared_status(server.url()).unwrap().followers;
+        assert!(!followers[0].starts, "request {at}: {followers:?}");
+    }
+    assert!(failed > 3, "{failed}");
+}
+
 /// Bug: followers and standbys stopped at an entry for ever, and no takeover was possible. Cause: a
 /// reader put several commits into a batch until that had 256 KiB. A batch makes one record of the
 /// operands of a key, and one beyond 1 MiB was refused. Fix: several commits have less together.
