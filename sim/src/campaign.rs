@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use terrace::testing::schedule::{allowed_cores, pin_thread};
+use terrace_sim::machines::Kind;
 use terrace_sim::schedules::{Failure, Overlaps, PLANTED, Planted, Report, Schedule, shrink};
 use terrace_sim::stop;
 use terrace_sim::violation::Class;
@@ -165,6 +166,7 @@ fn explain(arguments: &Arguments, schedule: &Schedule, failure: &Failure) -> Res
 fn seeds(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
     let until = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
     let (mut total, mut failed, mut schedules) = (Report::default(), Vec::new(), 0);
+    let mut numbers = arguments.seed..;
     let mut overlaps = Overlaps::from(arguments.seed);
     while !stop::is_asked_for() {
         let enough = schedules >= arguments.seeds;
@@ -172,11 +174,14 @@ fn seeds(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
             break;
         }
         let seed = match until {
-            None => arguments.seed + schedules,
+            None => numbers.next().unwrap_or(arguments.seed),
             Some(_) => overlaps.next_seed(),
         };
-        schedules += 1;
         let schedule = Schedule { trace: arguments.trace, ..Schedule::of(seed) };
+        if arguments.shared && schedule.kind != Kind::Shared {
+            continue;
+        }
+        schedules += 1;
         match schedule.run() {
             Ok(report) => {
                 overlaps.add(report.pairs.keys());
@@ -195,7 +200,8 @@ fn seeds(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
         }
     }
     let seldom = overlaps.seldom(ENOUGH);
-    let missing = if schedules < MANY { Vec::new() } else { total.missing() };
+    let is_whole = schedules >= MANY && !arguments.shared;
+    let missing = if is_whole { total.missing() } else { Vec::new() };
     let mut object = json!({
         "seed": arguments.seed,
         "schedules": schedules,

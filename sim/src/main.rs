@@ -71,6 +71,9 @@ struct Arguments {
     /// a cut of power in some, closings, openings. One process runs one seed after the other
     #[arg(long, conflicts_with_all = ["faults", "objects", "images", "jobs"])]
     schedules: bool,
+    /// Only schedules of databases that several machines share: the others are passed over
+    #[arg(long, requires = "schedules", conflicts_with = "planted")]
+    shared: bool,
     /// Plant one bug after the other, and say which seed of a schedule finds it, and when. With
     /// `--minutes`, so long for each
     #[arg(long, requires = "schedules")]

@@ -239,6 +239,7 @@ metrics! {
 /// A histogram of seconds.
 struct Timed<'a> {
     name: &'static str,
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "the history needs no text"))]
     help: &'static str,
     histogram: &'a Histogram,
 }
