@@ -7,9 +7,13 @@
 mod common;
 
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::Bench;
+use common::refusing::Refusing;
+use terrace::events::Event;
+use terrace::{Durability, Options};
 
 const ROWS: u32 = 20_000;
 
@@ -136,6 +140,95 @@ fn a_table_goes_to_a_bucket_and_comes_back() {
     match std::env::var("TERRACE_S3") {
         Ok(url) => whole_course(&format!("{url}/course")),
         Err(_) => println!("skipped: TERRACE_S3 names no bucket to write to"),
+    }
+}
+
+/// By this a process of the test knows where it serves, and what is behind that.
+const BEHIND: &str = "TERRACE_S3_BEHIND";
+
+/// Credentials without a right and ones that have expired, and stores that are asked for too much.
+const REFUSALS: [(u16, &str); 4] =
+    [(403, "AccessDenied"), (400, "ExpiredToken"), (429, "TooManyRequests"), (503, "SlowDown")];
+
+/// A writer shares its database while its bucket refuses all: commits go on, it says why nothing is
+/// sent, and all of it comes to a follower behind that. `TERRACE_LONG` has each refusal last for
+/// two minutes.
+#[test]
+fn a_shared_bucket_that_refuses_stops_no_commit() {
+    let Ok(url) = std::env::var("TERRACE_S3") else {
+        println!("skipped: TERRACE_S3 names no bucket to write to");
+        return;
+    };
+    if let Ok(behind) = std::env::var(BEHIND) {
+        let (port, server) = behind.split_once(' ').unwrap();
+        let refusing = Refusing::start(port.parse().unwrap(), server.to_string());
+        return write_beside_refusals(&format!("{url}/refused"), &refusing);
+    }
+    // Processes read from their surroundings where the bucket is.
+    let server = std::env::var("AWS_ENDPOINT").unwrap().replace("http://", "");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut own = Command::new(std::env::current_exe().unwrap());
+    own.args(["--exact", "a_shared_bucket_that_refuses_stops_no_commit", "--nocapture"]);
+    own.env("AWS_ENDPOINT", format!("http://127.0.0.1:{free}"));
+    assert!(own.env(BEHIND, format!("{free} {server}")).status().unwrap().success());
+}
+
+fn write_beside_refusals(url: &str, refusing: &Refusing) {
+    let long = std::env::var_os("TERRACE_LONG").is_some();
+    let lasts = Duration::from_secs(if long { 120 } else { 3 });
+    let dir = tempfile::tempdir().unwrap();
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&events);
+    // What waits for the bucket finds room.
+    let options = || Options::new().pm_size(256 << 20);
+    let of_writer = options().object_store(url).share(true).on_event(move |event| match event {
+        Event::BackgroundError(error) => told.lock().unwrap().push(error.error.clone()),
+        Event::StoreRetry(retry) => told.lock().unwrap().push(retry.cause.clone()),
+        _ => {}
+    });
+    let db = of_writer.open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let remote = table.durability(Durability::Remote);
+    remote.put("first", "row").unwrap();
+    let follower = options().follow(url, dir.path().join("follower")).unwrap();
+    let mut written = 1;
+    for (status, code) in REFUSALS {
+        events.lock().unwrap().clear();
+        refusing.set(Some((status, code)));
+        let (began, mut longest) = (Instant::now(), Duration::ZERO);
+        let share = || db.stats().share.unwrap();
+        let says = |text: &str| text.contains(code) || text.contains(&status.to_string());
+        let is_told = || events.lock().unwrap().iter().any(|it| says(it));
+        while began.elapsed() < lasts || !is_told() {
+            assert!(began.elapsed() < lasts * 20, "{code}: no event tells it");
+            let put = Instant::now();
+            table.put(format!("{code} {written}"), [7; 100]).unwrap();
+            longest = longest.max(put.elapsed());
+            written += 1;
+        }
+        assert!(longest < Duration::from_secs(2), "{code}: a commit took {longest:?}");
+        let now = share();
+        assert!(now.lag_commits > 0 && now.lag_ms > 0, "{code}: {now:?}");
+        // A request is made again for a while where the store asks for less.
+        let is_over = status == 403 || long;
+        assert!(!is_over || now.note.as_deref().is_some_and(says), "{code}: {now:?}");
+        refusing.set(None);
+        remote.put(format!("{code} last"), "row").unwrap();
+        written += 1;
+        until("it says that it fails", || share().note.is_none());
+        let all = |db: &terrace::Database| db.existing_table("t").unwrap().iter().count();
+        until("the follower lacks rows", || all(&follower.database().unwrap()) == written);
+        assert_eq!(all(&db), written);
+        println!("{status} {code}: {written} rows, no commit took longer than {longest:?}");
+    }
+    assert_eq!(follower.status().restarts, 1, "nothing leapt: {:?}", follower.status());
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(120), "{what}");
+        std::thread::yield_now();
     }
 }
 

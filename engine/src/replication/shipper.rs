@@ -192,20 +192,20 @@ impl Shipper {
 
     /// Deletes what no reader needs any more, if there may be some; whether that succeeded. A
     /// failure is the collector's alone: shipping goes on.
-    fn collect(&self) -> bool {
+    fn collect(&self, engine: &Engine) -> bool {
         let mut kept = self.kept.lock();
         let tier = self.store.objects();
         let live = || tier.map_or_else(BTreeSet::new, |tier| tier.live_shared());
         let collected = kept.collect(&self.log, &live);
-        let is_done = collected.is_ok();
+        let is_done = collected.as_ref().inspect_err(|error| count_failure(engine, error)).is_ok();
         *self.counts.collect_failure.lock() = collected.err().map(|error| error.to_string());
         is_done
     }
 
     /// As [`Shipper::collect`], where steps come in their turn.
-    fn collect_in_turn(&self) {
+    fn collect_in_turn(&self, engine: &Engine) {
         if !self.has_thread {
-            self.collect();
+            self.collect(engine);
         }
     }
 
@@ -221,15 +221,16 @@ impl Shipper {
         }
         let did = state.advance(ShipStep { engine, feed, shipper: self });
         if matches!(did, Ok(false)) {
-            self.collect_in_turn();
+            self.collect_in_turn(engine);
         }
         self.note(state, feed, &did);
-        if let Err(error) = &did
-            && error.kind() == ErrorKind::Fenced
-        {
-            feed.fail(error);
-            tell_role(engine, "fenced", engine.shared.committer.visible());
-            engine.shared.stop_by(error);
+        if let Err(error) = &did {
+            count_failure(engine, error);
+            if error.kind() == ErrorKind::Fenced {
+                feed.fail(error);
+                tell_role(engine, "fenced", engine.shared.committer.visible());
+                engine.shared.stop_by(error);
+            }
         }
         did
     }
@@ -237,6 +238,13 @@ impl Shipper {
     /// The bytes of the largest checkpoint that a closing makes for an earlier opening.
     fn most_owed(&self) -> u64 {
         MOST_OWED * self.checkpoint_bytes
+    }
+}
+
+/// Tells of what failed, and is tried again.
+fn count_failure(engine: &Engine, error: &Error) {
+    if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) {
+        engine.ctx.count_failure(error);
     }
 }
 
@@ -279,7 +287,7 @@ impl Shipping for Shipper {
         let Some(feed) = engine.shared.committer.feed() else { return };
         let mut rest = LONGEST_PAUSE;
         while !engine.ctx.is_stopping() && !feed.has_failed() {
-            let is_done = self.collect();
+            let is_done = self.collect(engine);
             let pause = if is_done { COLLECTIONS } else { rest };
             rest = if is_done { LONGEST_PAUSE } else { (rest * 2).min(LONGEST_REST) };
             feed.pause(pause, &|| engine.ctx.is_stopping());
@@ -311,7 +319,7 @@ impl Shipping for Shipper {
             drop(state);
             if owed && !owes {
                 // The collector's thread may not come to it.
-                self.collect();
+                self.collect(engine);
             }
             if !matches!(did, Ok(true)) || has_all {
                 return;
@@ -593,7 +601,7 @@ impl State {
         }
         // Invariant 3.
         self.acknowledge(step);
-        step.shipper.collect_in_turn();
+        step.shipper.collect_in_turn(step.engine);
     }
 }
 

@@ -11,7 +11,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::{After, MOST_ENTRIES, ShipStep, Shipper, State};
+use super::{After, MOST_ENTRIES, ShipStep, Shipper, State, count_failure};
 use crate::backup::{MICROS_A_SECOND, oldest_above_levels};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Durability;
@@ -169,6 +169,7 @@ impl Shipper {
         let sent = sent.inspect_err(|error| {
             state.ahead = None;
             job.hinder(error);
+            count_failure(engine, error);
         })?;
         *job.stage.lock() =
             sent.map_or(CheckpointStage::Due, |sent| CheckpointStage::Ready(sent, 0));
