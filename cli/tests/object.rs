@@ -162,7 +162,8 @@ fn a_shared_bucket_that_refuses_stops_no_commit() {
     if let Ok(behind) = std::env::var(BEHIND) {
         let (port, server) = behind.split_once(' ').unwrap();
         let refusing = Refusing::start(port.parse().unwrap(), server.to_string());
-        return write_beside_refusals(&format!("{url}/refused"), &refusing);
+        println!("{}", write_beside_refusals(&format!("{url}/refused"), &refusing));
+        return;
     }
     // Processes read from their surroundings where the bucket is.
     let server = std::env::var("AWS_ENDPOINT").unwrap().replace("http://", "");
@@ -173,7 +174,8 @@ fn a_shared_bucket_that_refuses_stops_no_commit() {
     assert!(own.env(BEHIND, format!("{free} {server}")).status().unwrap().success());
 }
 
-fn write_beside_refusals(url: &str, refusing: &Refusing) {
+/// What it has seen.
+fn write_beside_refusals(url: &str, refusing: &Refusing) -> String {
     let long = std::env::var_os("TERRACE_LONG").is_some();
     let lasts = Duration::from_secs(if long { 120 } else { 3 });
     let dir = tempfile::tempdir().unwrap();
@@ -191,7 +193,7 @@ fn write_beside_refusals(url: &str, refusing: &Refusing) {
     let remote = table.durability(Durability::Remote);
     remote.put("first", "row").unwrap();
     let follower = options().follow(url, dir.path().join("follower")).unwrap();
-    let mut written = 1;
+    let (mut written, mut seen) = (1, String::new());
     for (status, code) in REFUSALS {
         events.lock().unwrap().clear();
         refusing.set(Some((status, code)));
@@ -219,9 +221,10 @@ fn write_beside_refusals(url: &str, refusing: &Refusing) {
         let all = |db: &terrace::Database| db.existing_table("t").unwrap().iter().count();
         until("the follower lacks rows", || all(&follower.database().unwrap()) == written);
         assert_eq!(all(&db), written);
-        println!("{status} {code}: {written} rows, no commit took longer than {longest:?}");
+        seen += &format!("{status} {code}: {written} rows, no commit took over {longest:?}\n");
     }
     assert_eq!(follower.status().restarts, 1, "nothing leapt: {:?}", follower.status());
+    seen
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {

@@ -41,7 +41,7 @@ impl Refusing {
 fn serve(client: TcpStream, server: &str, refusal: &Mutex<Option<Refusal>>) -> std::io::Result<()> {
     let now = || *refusal.lock().unwrap();
     if let Some(refusal) = now() {
-        return refuse(client, refusal);
+        return refuse(&client, refusal);
     }
     let server = TcpStream::connect(server)?;
     let (mut up, mut down) = (server.try_clone()?, client.try_clone()?);
@@ -65,7 +65,7 @@ fn serve(client: TcpStream, server: &str, refusal: &Mutex<Option<Refusal>>) -> s
 }
 
 /// Reads a request and its body, and refuses it.
-fn refuse(client: TcpStream, (status, code): Refusal) -> std::io::Result<()> {
+fn refuse(client: &TcpStream, (status, code): Refusal) -> std::io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let (mut line, mut len, mut is_head) = (String::new(), 0, false);
     while reader.read_line(&mut line)? > 2 {
@@ -79,6 +79,9 @@ fn refuse(client: TcpStream, (status, code): Refusal) -> std::io::Result<()> {
     let text = format!("<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>");
     let body = if is_head { "" } else { &text };
     let head = format!("HTTP/1.1 {status} {code}\r\nContent-Length: {}\r\n", body.len());
-    write!(&client, "{head}Content-Type: application/xml\r\nConnection: close\r\n\r\n{body}")?;
+    write!(
+        &mut &*client,
+        "{head}Content-Type: application/xml\r\nConnection: close\r\n\r\n{body}"
+    )?;
     client.shutdown(Shutdown::Write)
 }

@@ -42,7 +42,7 @@ use crate::os::time;
 use crate::storage::ExtentStore;
 use checkpoints::CheckpointJob;
 pub(super) use goes_on::GoesOn;
-use waiting::WaitingMarks;
+use waiting::{WaitingMarks, count_failure};
 
 /// Commits go out at least so often.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -238,13 +238,6 @@ impl Shipper {
     /// The bytes of the largest checkpoint that a closing makes for an earlier opening.
     fn most_owed(&self) -> u64 {
         MOST_OWED * self.checkpoint_bytes
-    }
-}
-
-/// Tells of what failed, and is tried again.
-fn count_failure(engine: &Engine, error: &Error) {
-    if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) {
-        engine.ctx.count_failure(error);
     }
 }
 

@@ -36,6 +36,7 @@ const VARIABLES: &[(&str, &str)] = &[
         "`true`: a store of S3's kind may be reached without TLS. Credentials, region and endpoint \
          come from the other variables of each cloud's tools, such as `AWS_ACCESS_KEY_ID`",
     ),
+    ("AWS_ENDPOINT", "the address of a store of S3's kind that is not Amazon's"),
     ("TERRACE_LONG", "of the tests: `1` runs them at length"),
     ("TERRACE_SEED", "of the tests of the shared store: the first seed"),
     ("TERRACE_IMAGES", "of these tests: go on until so many states were looked at"),

@@ -11,7 +11,8 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::{After, MOST_ENTRIES, ShipStep, Shipper, State, count_failure};
+use super::waiting::count_failure;
+use super::{After, MOST_ENTRIES, ShipStep, Shipper, State};
 use crate::backup::{MICROS_A_SECOND, oldest_above_levels};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Durability;

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::{ShipStep, Shipper, State};
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::Lsn;
 use crate::commit::{Feed, HandedOver};
+use crate::engine::Engine;
 
 /// So many marks are kept. One more moves the last.
 const MOST_MARKS: usize = 64;
@@ -65,5 +66,12 @@ impl State {
         let first = self.next;
         let is_lost = feed.has_lost() || self.needs_checkpoint && self.forgotten >= first;
         is_lost.then(|| format!("a checkpoint is to take the place of commits from {first} on"))
+    }
+}
+
+/// Tells of what failed, and is tried again.
+pub(super) fn count_failure(engine: &Engine, error: &Error) {
+    if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) {
+        engine.ctx.count_failure(error);
     }
 }
