@@ -256,8 +256,10 @@ int ha_terrace::delete_table(const char *path)
   // The server's definition of what was renamed before is not behind this drop then.
   if (sync_renames(ha_thd()))
     return my_errno;
-  // A drop gives space back: it goes on where there is none for the mark.
-  begin_definition(ha_thd(), name);
+  // A drop gives space back: it goes on where there is none for the mark. The server asks each engine to
+  // drop a table that none has.
+  if (library_has(name) || has_any(name))
+    begin_definition(ha_thd(), name);
   if (!is_temporary(name) && !is_recovering())
     note_definition(ha_thd(), name);
   // A start would give the keys of a copy that is gone to the table (references.h).

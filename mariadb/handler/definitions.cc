@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 static const char DEFINITIONS[] = "#terrace/definitions";
 
@@ -46,7 +45,20 @@ static ulonglong last_stamp = 0;
 
 Bytes database_of(const Bytes &table) { return table.substr(0, table.find('/') + 1); }
 
-bool is_published(const Bytes &table) { return !is_hidden(table) && !is_own_table(table); }
+/* Whether a folder is a database that servers do not share: it is each one's own, or none. */
+static bool is_of_server(const Bytes &folder)
+{
+  char name[SAFE_NAME_LEN + 1];
+  filename_to_tablename(folder.c_str(), name, sizeof(name), true);
+  return db_name_is_in_ignore_db_dirs_list(name) ||
+         std::find(std::begin(OF_SERVER), std::end(OF_SERVER), folder) != std::end(OF_SERVER);
+}
+
+bool is_published(const Bytes &table)
+{
+  return !is_hidden(table) && !is_own_table(table) &&
+         !is_of_server(table.substr(0, table.find('/')));
+}
 
 static Bytes value_of(const Definition &one)
 {
@@ -152,78 +164,78 @@ private:
   terrace_status status;
 };
 
-/* Whether there is a file, and what is in it. */
-static bool read_file(const Bytes &path, Bytes *out)
-{
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    return false;
-  out->assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  return !file.bad();
-}
-
 /* Whether the library has a table, or some of its partitions. */
 typedef std::function<bool(const Bytes &)> Is_here;
 
-/* What the files are now. A definition of another engine is none. */
-static Definition of_files(const Bytes &name, const Is_here &is_here)
+/* What the files are now; false if one cannot be read. A definition of another engine is none. */
+static bool of_files(const Bytes &name, const Is_here &is_here, Definition *one)
 {
-  Definition one;
+  const auto is_known = [](File_read read) { return read != File_read::FAILED; };
   if (name == HEAD)
   {
-    one.is_there = true;
-    one.image.assign(1, char(lower_case_table_names));
-    one.image += std::to_string(MYSQL_VERSION_ID);
+    one->is_there = true;
+    one->image.assign(1, char(lower_case_table_names));
+    one->image += std::to_string(MYSQL_VERSION_ID);
+    return true;
   }
-  else if (name.back() == '/')
+  if (name.back() == '/')
   {
-    one.is_there = access(("./" + name).c_str(), F_OK) == 0;
-    if (one.is_there)
-      read_file("./" + name + MY_DB_OPT_FILE, &one.image);
+    one->is_there = access(("./" + name).c_str(), F_OK) == 0;
+    return !one->is_there || is_known(read_file("./" + name + MY_DB_OPT_FILE, &one->image));
   }
-  else if (has_own_definition(name) && is_here(name))
-  {
-    one.is_there = read_file("./" + name + reg_ext, &one.image);
-    if (one.is_there)
-      read_file(list_of(name), &one.partitions);
-  }
-  return one;
+  const File_read read = read_file("./" + name + reg_ext, &one->image);
+  one->is_there = read == File_read::WHOLE && is_own_definition(one->image) && is_here(name);
+  if (!one->is_there)
+    one->image.clear();
+  return is_known(read) && (!one->is_there || is_known(read_file(list_of(name), &one->partitions)));
 }
 
-static terrace_status publish(const std::set<Bytes> &names, const Is_here &is_here,
-                              Failure *failure)
+/* Adds to the batch what a name is now; false if that cannot be read. */
+static bool publish_one(Rows *rows, const Bytes &name, const Is_here &is_here)
 {
-  Rows rows(failure);
-  for (const Bytes &name : names)
+  const Definition was = rows->get(name);
+  Definition now;
+  if (!of_files(name, is_here, &now))
+    return false;
+  // Its file is lost, and the row is what is left of it: what was half done stays so.
+  if (!was.image.empty() && !now.is_there && is_here(name) && !has_definition(name))
+    return true;
+  const bool is_too_large = value_of(now).size() > MOST_BYTES;
+  if (is_too_large)
   {
-    const Definition was = rows.get(name);
-    Definition now = of_files(name, is_here);
-    // Its file is lost, and the row is what is left of it.
-    if (!was.image.empty() && !now.is_there && is_here(name) && !has_definition(name))
-    {
-      now = was;
-      now.is_changing = false;
-    }
-    const bool is_too_large = value_of(now).size() > MOST_BYTES;
-    if (is_too_large)
-    {
-      now.image.clear();
-      now.partitions.clear();
-    }
-    if (!was.is_changing && was.is_there == now.is_there && was.image == now.image &&
-        was.partitions == now.partitions)
-      continue;
-    if (is_too_large)
-      sql_print_warning("Terrace: the definition of table %s is too large for the database, so servers "
-                        "that follow this one do not have the table",
-                        name.c_str());
-    now.stamp = ++last_stamp;
-    if (now.is_there)
-      rows.put(name, now);
-    else
-      rows.remove(name);
+    now.image.clear();
+    now.partitions.clear();
   }
-  return rows.commit();
+  if (!was.is_changing && was.is_there == now.is_there && was.image == now.image &&
+      was.partitions == now.partitions)
+    return true;
+  if (is_too_large)
+    sql_print_warning("Terrace: the definition of table %s is too large for the database, so servers "
+                      "that follow this one do not have the table",
+                      name.c_str());
+  now.stamp = ++last_stamp;
+  if (now.is_there)
+    rows->put(name, now);
+  else
+    rows->remove(name);
+  return true;
+}
+
+static bool publish(const std::set<Bytes> &names, const Is_here &is_here, Bytes *why)
+{
+  Failure failure;
+  Rows rows(&failure);
+  bool is_whole = true;
+  for (const Bytes &name : names)
+    if (!publish_one(&rows, name, is_here))
+    {
+      *why = "cannot read the files of " + name + ": " + strerror(my_errno);
+      is_whole = false;
+    }
+  if (rows.commit() == TERRACE_OK)
+    return is_whole;
+  *why = failure.message();
+  return false;
 }
 
 terrace_status mark_definition(const Bytes &name, Failure *failure)
@@ -238,13 +250,13 @@ terrace_status mark_definition(const Bytes &name, Failure *failure)
   return rows.commit();
 }
 
-terrace_status publish_definitions(const std::set<Bytes> &names, Failure *failure)
+bool publish_definitions(const std::set<Bytes> &names, Bytes *why)
 {
   // To copy all names of the library for each table of a database takes long.
   const Is_here is_here = [](const Bytes &name) {
     return library_has(name) || (has_list(name) && has_any(name));
   };
-  return publish(names, is_here, failure);
+  return publish(names, is_here, why);
 }
 
 /* Databases, and those that have gone too. */
@@ -256,14 +268,12 @@ static void add_databases(std::set<Bytes> *names)
     const Bytes name = folder.path().filename().string();
     // A name of SQL is encoded without these.
     const bool is_of_sql = name.find_first_of("#.+") == Bytes::npos;
-    const bool is_of_server = std::find(std::begin(OF_SERVER), std::end(OF_SERVER), name) !=
-                              std::end(OF_SERVER);
-    if (folder.is_directory(none) && is_of_sql && !is_of_server)
+    if (folder.is_directory(none) && is_of_sql && !is_of_server(name))
       names->insert(name + '/');
   }
 }
 
-void settle_definitions()
+std::set<Bytes> settle_definitions()
 {
   std::set<Bytes> here, names = {HEAD};
   for (const Bytes &name : library_tables())
@@ -272,15 +282,18 @@ void settle_definitions()
   names.insert(here.begin(), here.end());
   add_databases(&names);
   Failure failure;
-  terrace_status status = Rows(&failure).names(&names, &last_stamp);
+  const bool is_listed = Rows(&failure).names(&names, &last_stamp) == TERRACE_OK;
+  Bytes why = failure.message();
+  std::set<Bytes> left;
   // One commit for each: a database may have more definitions than a commit may.
   const Is_here is_here = [&here](const Bytes &name) { return here.count(name) != 0; };
   for (const Bytes &name : names)
-    if (status == TERRACE_OK)
-      status = publish({name}, is_here, &failure);
-  if (status != TERRACE_OK)
-    sql_print_error("Terrace: definitions of tables are not all in the database until the next start, "
-                    "so servers that follow this one lack some: %s",
-                    failure.message());
+    if (!is_listed || !publish({name}, is_here, &why))
+      left.insert(name);
+  if (!left.empty())
+    sql_print_error("Terrace: %zu definitions of tables are not in the database yet, as that of %s, and "
+                    "servers that follow this one wait for them: %s",
+                    left.size(), left.begin()->c_str(), why.c_str());
   YIELD("published");
+  return left;
 }

@@ -30,9 +30,12 @@ bool is_published(const Bytes &table);
 
 /* Says that a definition changes, unless its row says so. Commits and changes of tables keep their order. */
 terrace_status mark_definition(const Bytes &name, Failure *failure);
-/* Gives rows what the files are now, all in one commit. What has not changed stays as it is. */
-terrace_status publish_definitions(const std::set<Bytes> &names, Failure *failure);
-/* When the server has recovered: all rows. */
-void settle_definitions();
+/*
+  Gives rows what the files are now, all in one commit. What has not changed stays as it is, and so does a
+  row whose files cannot be read. Whether all was done, or why not.
+*/
+bool publish_definitions(const std::set<Bytes> &names, Bytes *why);
+/* When the server has recovered: all rows. Those that could not be written are left to other statements. */
+std::set<Bytes> settle_definitions();
 
 #endif

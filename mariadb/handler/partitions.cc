@@ -3,9 +3,8 @@
 #include "ha_terrace.h"
 #include "recovery.h"
 #include "renames.h"
+#include "settle.h"
 #include "yield.h"
-
-#include <fstream>
 
 /* Between the name of a table and the one of its partition. */
 static const char SEPARATOR[] = "#P#";
@@ -93,8 +92,8 @@ void refuse_lost_name(THD *thd)
 bool is_listed(const Bytes &partition)
 {
   const Bytes table = table_of_partition(partition);
-  std::ifstream list(list_of(table), std::ios::binary);
-  const Bytes names((std::istreambuf_iterator<char>(list)), std::istreambuf_iterator<char>());
+  Bytes names;
+  read_file(list_of(table), &names);
   // A zero is behind each name, and before it: that of another one, or of the length of all.
   const Bytes wanted = partition.substr(table.size() + strlen(SEPARATOR));
   return names.find('\0' + wanted + '\0') != Bytes::npos;

@@ -93,7 +93,7 @@ static int recovery_done(handlerton *)
   if (only_reads())
     return 0;
   settle_renames(false);
-  settle_definitions();
+  leave_unpublished(settle_definitions());
   warn_of_tables_without_definitions();
   return 0;
 }

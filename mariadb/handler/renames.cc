@@ -383,28 +383,39 @@ int begin_definition(THD *thd, const Bytes &name)
 }
 
 /*
-  Publishes what a statement has changed, and what earlier ones could not. Of these a name that another
-  statement has begun to change is its own: that may be half done.
+  Publishes what a statement has changed, and what earlier ones could not. A table that another statement
+  has begun to change is that one's: it may be half done. Below LOCK TABLES a drop or a rename gives the
+  name free before its commit.
 */
 static void publish(std::set<Bytes> names)
 {
-  Failure failure;
   std::lock_guard<std::mutex> of_rows(publishing);
   {
     std::lock_guard<std::mutex> guard(lock);
     for (const auto &other : under_way)
       for (const Bytes &name : other.second.names)
+      {
         unpublished.erase(name);
+        if (name.back() != '/')
+          names.erase(name);
+      }
     names.insert(unpublished.begin(), unpublished.end());
   }
   if (names.empty() || only_reads())
     return;
   unpublished.clear();
-  if (publish_definitions(names, &failure) == TERRACE_OK)
+  Bytes why;
+  if (publish_definitions(names, &why))
     return;
   sql_print_warning("Terrace: definitions of tables are not in the database yet, and servers that "
-                    "follow this one wait for them: %s", failure.message());
+                    "follow this one wait for them: %s", why.c_str());
   unpublished = names;
+}
+
+void leave_unpublished(const std::set<Bytes> &names)
+{
+  std::lock_guard<std::mutex> of_rows(publishing);
+  unpublished.insert(names.begin(), names.end());
 }
 
 void end_renames(THD *thd)

@@ -54,6 +54,8 @@ int begin_definition(THD *thd, const Bytes &name);
   not durable, or not published.
 */
 void end_renames(THD *thd);
+/* Names whose rows the end of a statement is to write. */
+void leave_unpublished(const std::set<Bytes> &names);
 
 /*
   When the plugin starts, before the server recovers by its log of DDL: prepares what the log needs, and

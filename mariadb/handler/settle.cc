@@ -14,15 +14,18 @@ bool has_definition(const Bytes &table)
 }
 
 /* The number of the engine that a definition of a table names; -1 for none, or that of a view. */
+static int engine_of(const Bytes &definition)
+{
+  const uchar *header = reinterpret_cast<const uchar *>(definition.data());
+  const bool is_of_table = definition.size() >= 4 && header[0] == 0xfe && header[1] == 1;
+  return is_of_table ? header[3] : -1;
+}
+
 static int engine_of_definition(const Bytes &table)
 {
-  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
-  if (!file)
-    return -1;
-  uchar header[4] = {0, 0, 0, 0};
-  const bool is_whole = fread(header, sizeof(header), 1, file) == 1;
-  fclose(file);
-  return is_whole && header[0] == 0xfe && header[1] == 1 ? header[3] : -1;
+  Bytes header;
+  read_file("./" + table + reg_ext, &header, 4);
+  return engine_of(header);
 }
 
 bool has_partitioned_definition(const Bytes &table)
@@ -30,11 +33,30 @@ bool has_partitioned_definition(const Bytes &table)
   return engine_of_definition(table) == DB_TYPE_PARTITION_DB;
 }
 
-bool has_own_definition(const Bytes &table)
+static bool is_own(int engine)
 {
-  const int engine = engine_of_definition(table);
   return engine == DB_TYPE_UNKNOWN || engine == DB_TYPE_PARTITION_DB ||
          engine >= DB_TYPE_FIRST_DYNAMIC;
+}
+
+bool is_own_definition(const Bytes &definition) { return is_own(engine_of(definition)); }
+
+bool has_own_definition(const Bytes &table) { return is_own(engine_of_definition(table)); }
+
+File_read read_file(const Bytes &path, Bytes *out, size_t most)
+{
+  out->clear();
+  const File file = my_open(path.c_str(), O_RDONLY | O_CLOEXEC, MYF(0));
+  if (file < 0)
+    return my_errno == ENOENT ? File_read::MISSING : File_read::FAILED;
+  uchar buffer[16384];
+  size_t length = 0;
+  while (out->size() < most &&
+         (length = my_read(file, buffer, std::min(sizeof(buffer), most - out->size()), MYF(0))) &&
+         length != MY_FILE_ERROR)
+    out->append(reinterpret_cast<char *>(buffer), length);
+  my_close(file, MYF(0));
+  return length == MY_FILE_ERROR ? File_read::FAILED : File_read::WHOLE;
 }
 
 /*

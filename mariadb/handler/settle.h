@@ -29,6 +29,18 @@ inline bool is_drop(const Rename &rename) { return rename.number && rename.from 
   whose number is fixed. That of a partitioned table names its engine elsewhere.
 */
 bool has_own_definition(const Bytes &table);
+/* As of the bytes of a definition. */
+bool is_own_definition(const Bytes &definition);
+
+/* What came of a look into a file. */
+enum class File_read
+{
+  WHOLE,
+  MISSING,
+  FAILED
+};
+/* Reads a file, or its first bytes. Where it fails, my_errno says why. */
+File_read read_file(const Bytes &path, Bytes *out, size_t most = SIZE_MAX);
 
 /* Which tables had definitions before a rename, where that is not as it is now. */
 typedef std::map<Bytes, bool> Definitions;
