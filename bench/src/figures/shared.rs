@@ -28,6 +28,10 @@ const CONNECTION: u64 = 100 << 20;
 /// What each node beside another one may take of this machine's memory.
 const MEMORY: u64 = 512 << 20;
 
+/// So many write at once where writers are compared: the shipper has a processor of its own beside
+/// one.
+const WRITERS: [u64; 2] = [1, 4];
+
 /// A takeover has all of its data by then.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -146,10 +150,12 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
             part(&place, report)?;
         }
     }
-    for case in ["relaxed", "durable"] {
-        let rate = |system: &str| report.median(case, system, "throughput");
-        if let (Some(on), Some(off)) = (rate("shared"), rate("alone")) {
-            report.add(case, "shared", "of alone", on / off, "ratio");
+    for writers in WRITERS {
+        for case in ["relaxed", "durable"].map(|case| format!("{case}, {writers} writers")) {
+            let rate = |system: &str| report.median(&case, system, "throughput");
+            if let (Some(on), Some(off)) = (rate("shared"), rate("alone")) {
+                report.add(&case, "shared", "of alone", on / off, "ratio");
+            }
         }
     }
     Ok(())
@@ -162,10 +168,12 @@ fn time(settings: &Settings) -> Duration {
 /// Writers with shipping on and off.
 fn throughput(place: &Place<'_>, report: &mut Report) -> Result<()> {
     let values = Values::new(100);
-    for (case, durability) in [("relaxed", Durability::Relaxed), ("durable", Durability::Durable)] {
+    let cases = [("relaxed", Durability::Relaxed), ("durable", Durability::Durable)];
+    for (writers, (case, durability)) in WRITERS.into_iter().flat_map(|n| cases.map(|it| (n, it))) {
+        let case = format!("{case}, {writers} writers");
         for system in ["alone", "shared"] {
             let name = format!("{case} {system}");
-            let (_db, table) = match system {
+            let (db, table) = match system {
                 "shared" => place.writer(&name)?,
                 _ => {
                     let db = Options::new().pm_size(REGION).open(place.path(&name))?;
@@ -173,7 +181,7 @@ fn throughput(place: &Place<'_>, report: &mut Report) -> Result<()> {
                     (db, table)
                 }
             };
-            let seen = Drive::closed(4, time(place.settings)).run(|thread| {
+            let seen = Drive::closed(writers, time(place.settings)).run(|thread| {
                 let mut random = Random::new(place.settings.seed << 8 | thread);
                 let (table, values) = (table.durability(durability), &values);
                 move || {
@@ -181,7 +189,9 @@ fn throughput(place: &Place<'_>, report: &mut Report) -> Result<()> {
                     Ok(table.put(key(n), values.draw(&mut random))?)
                 }
             })?;
-            report.add(case, system, "throughput", seen.rate(), "puts/s");
+            report.add(&case, system, "throughput", seen.rate(), "puts/s");
+            db.close()?;
+            std::fs::remove_dir_all(place.path(&name))?;
         }
     }
     Ok(())

@@ -120,8 +120,15 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
     let state_of = |has_come: bool| {
         match follower.database().and_then(|db| shown_by(caller, &db)) {
             Err(error) if error.kind() == ErrorKind::Unavailable && reads_store => Ok(None),
-            // The tables were made before all callers began.
-            Err(error) if error.kind() == ErrorKind::MissingTable && !has_come => Ok(None),
+            // The tables were made before all callers began. Another writer may lack them, if the
+            // log did.
+            Err(error)
+                if error.kind() == ErrorKind::MissingTable
+                    && (!has_come
+                        || ledger.is_taken_over() && ledger.remote_before(began).is_none()) =>
+            {
+                Ok(None)
+            }
             Err(error) if error.kind() == ErrorKind::MissingTable => {
                 ledger.violate(Class::Lost.violation(format!("a follower: {error}")));
                 Ok(None)
