@@ -183,7 +183,7 @@ static void place_list(const Bytes &table, const std::set<Bytes> &names)
     return;
   for (const Bytes &name : names)
     if (has_list(name) && partitions_of(name).empty() &&
-        is_listed(name + partitions.front().substr(table.size())))
+        is_listed(name + partitions.front().substr(table.size()), false))
     {
       move_list(name, table);
       return;

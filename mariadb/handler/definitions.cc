@@ -40,8 +40,9 @@ struct Definition
   Bytes image, partitions;
 };
 
-/* The greatest of all rows. */
+/* The greatest of all rows, once these were read. */
 static ulonglong last_stamp = 0;
+static bool knows_stamps = false;
 
 Bytes database_of(const Bytes &table) { return table.substr(0, table.find('/') + 1); }
 
@@ -178,6 +179,9 @@ static bool of_files(const Bytes &name, const Is_here &is_here, Definition *one)
     one->image += std::to_string(MYSQL_VERSION_ID);
     return true;
   }
+  // One that was written before its folder became the server's own.
+  if (is_of_server(name.substr(0, name.find('/'))))
+    return true;
   if (name.back() == '/')
   {
     one->is_there = access(("./" + name).c_str(), F_OK) == 0;
@@ -197,8 +201,9 @@ static bool publish_one(Rows *rows, const Bytes &name, const Is_here &is_here)
   Definition now;
   if (!of_files(name, is_here, &now))
     return false;
-  // Its file is lost, and the row is what is left of it: what was half done stays so.
-  if (!was.image.empty() && !now.is_there && is_here(name) && !has_definition(name))
+  // Its file is lost, or is another table's by now. The row is what is left of it: what was half done
+  // stays so.
+  if (!was.image.empty() && !now.is_there && is_here(name))
     return true;
   const bool is_too_large = value_of(now).size() > MOST_BYTES;
   if (is_too_large)
@@ -226,6 +231,11 @@ static bool publish(const std::set<Bytes> &names, const Is_here &is_here, Bytes 
   Failure failure;
   Rows rows(&failure);
   bool is_whole = true;
+  if (!knows_stamps)
+  {
+    std::set<Bytes> all;
+    knows_stamps = rows.names(&all, &last_stamp) == TERRACE_OK;
+  }
   for (const Bytes &name : names)
     if (!publish_one(&rows, name, is_here))
     {
@@ -282,13 +292,13 @@ std::set<Bytes> settle_definitions()
   names.insert(here.begin(), here.end());
   add_databases(&names);
   Failure failure;
-  const bool is_listed = Rows(&failure).names(&names, &last_stamp) == TERRACE_OK;
+  knows_stamps = Rows(&failure).names(&names, &last_stamp) == TERRACE_OK;
   Bytes why = failure.message();
   std::set<Bytes> left;
   // One commit for each: a database may have more definitions than a commit may.
   const Is_here is_here = [&here](const Bytes &name) { return here.count(name) != 0; };
   for (const Bytes &name : names)
-    if (!is_listed || !publish({name}, is_here, &why))
+    if (!publish({name}, is_here, &why))
       left.insert(name);
   if (!left.empty())
     sql_print_error("Terrace: %zu definitions of tables are not in the database yet, as that of %s, and "

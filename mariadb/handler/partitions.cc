@@ -89,11 +89,12 @@ void refuse_lost_name(THD *thd)
   }
 }
 
-bool is_listed(const Bytes &partition)
+bool is_listed(const Bytes &partition, bool if_unread)
 {
   const Bytes table = table_of_partition(partition);
   Bytes names;
-  read_file(list_of(table), &names);
+  if (read_file(list_of(table), &names) == File_read::FAILED)
+    return if_unread;
   // A zero is behind each name, and before it: that of another one, or of the length of all.
   const Bytes wanted = partition.substr(table.size() + strlen(SEPARATOR));
   return names.find('\0' + wanted + '\0') != Bytes::npos;

@@ -46,8 +46,8 @@ void refuse_lost_name(THD *thd);
 /* The server's list of partitions. */
 Bytes list_of(const Bytes &table);
 bool has_list(const Bytes &table);
-/* Whether it has this partition. */
-bool is_listed(const Bytes &partition);
+/* Whether it has this partition; `if_unread` where it cannot be read. */
+bool is_listed(const Bytes &partition, bool if_unread);
 /* Whether a table is the partition of this name in SQL, or a subpartition of it. */
 bool is_part_of(const Bytes &name, const char *partition);
 int drop_each(const std::vector<Bytes> &names);

@@ -75,7 +75,7 @@ static void warn_of_tables_without_definitions()
       continue;
     if (!has_definition(table))
       missing.insert(table);
-    else if (name != table && !has_definition(name) && !is_listed(name))
+    else if (name != table && !has_definition(name) && !is_listed(name, true))
       sql_print_warning("Terrace: table %s has no such partition, and its data is here. Look at it "
                         "before you remove it: DROP TABLE `#mysql50#%s`",
                         name.c_str(), name.substr(name.find('/') + 1).c_str());
