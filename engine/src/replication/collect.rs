@@ -325,10 +325,10 @@ impl Kept {
         registered: &[RegisteredReader],
         (newest, is_first): (u64, bool),
     ) -> BTreeMap<String, SignSeen> {
-        debug_assert_eq!(register.claim, self.claim, "no other writer's collector changed it last");
         let sign = |reader: &RegisteredReader| {
             let beat = reader.place.map_or(0, |place| place.beat);
-            let known = register.names.get(&reader.name).filter(|seen| seen.beat == beat).copied();
+            let known = register.names.get(&reader.name).filter(|_| register.claim == self.claim);
+            let known = known.copied().filter(|seen| seen.beat == beat);
             let mut seen = known.unwrap_or(SignSeen { beat, checkpoint: 0 });
             if known.is_some() && is_first && beat > 0 && seen.checkpoint == 0 {
                 seen.checkpoint = newest;
