@@ -38,13 +38,14 @@ pub(super) struct SegmentCut {
 }
 
 /// Takes groups up to the LSN `until`, until a segment is full or a group cannot go in it. They are
-/// all that there are behind the LSN `after`.
+/// all that there are behind the LSN `after`. They go into the `memory` of an earlier segment.
 pub(super) fn cut_segment<'a>(
     groups: impl Iterator<Item = Result<StoredGroup<'a>>>,
     (after, until): (Lsn, Lsn),
-    unshipped: &UnshippedRuns,
+    (unshipped, memory): (&UnshippedRuns, Vec<u8>),
 ) -> Result<SegmentCut> {
-    let mut cut = SegmentCut { seen: after, ..SegmentCut::default() };
+    let own = SegmentGroups::within(memory);
+    let mut cut = SegmentCut { groups: own, seen: after, ..SegmentCut::default() };
     for group in groups {
         let group = group?;
         if group.lsn > until {

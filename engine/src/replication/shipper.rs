@@ -224,13 +224,12 @@ impl Shipper {
             self.collect_in_turn(engine);
         }
         self.note(state, feed, &did);
-        if let Err(error) = &did {
-            count_failure(engine, error);
-            if error.kind() == ErrorKind::Fenced {
-                feed.fail(error);
-                tell_role(engine, "fenced", engine.shared.committer.visible());
-                engine.shared.stop_by(error);
-            }
+        if let Err(error) = did.as_ref().inspect_err(|error| count_failure(engine, error))
+            && error.kind() == ErrorKind::Fenced
+        {
+            feed.fail(error);
+            tell_role(engine, "fenced", engine.shared.committer.visible());
+            engine.shared.stop_by(error);
         }
         did
     }
@@ -476,7 +475,8 @@ impl State {
             return Ok(None);
         }
         let groups = shared.committer.stored_groups(&mut self.places, self.next)?;
-        cut_segment(groups, (self.next - 1, until), &shared.unshipped).map(Some)
+        let memory = self.writer.take_memory();
+        cut_segment(groups, (self.next - 1, until), (&shared.unshipped, memory)).map(Some)
     }
 
     /// Says what the log has.

@@ -97,6 +97,12 @@ pub(crate) struct SegmentGroups {
 }
 
 impl SegmentGroups {
+    /// None yet, in memory that had others.
+    pub(crate) fn within(mut bytes: Vec<u8>) -> SegmentGroups {
+        bytes.clear();
+        SegmentGroups { bytes }
+    }
+
     /// Appends a group, with the records of its parts.
     pub(crate) fn push<'a>(
         &mut self,

@@ -35,6 +35,8 @@ pub(crate) struct LogWriter {
     /// The entry whose put is not decided.
     undecided: Option<(NewHead, Bytes)>,
     compressor: EntryCompressor,
+    /// That of the last segment: the next one needs as much.
+    memory: Vec<u8>,
     /// Whether it looks which entry it finds: a planted bug if not.
     checks: bool,
 }
@@ -106,6 +108,7 @@ impl LogWriter {
             last: end.last,
             undecided: None,
             compressor: EntryCompressor::default(),
+            memory: Vec::new(),
             checks: true,
         }))
     }
@@ -135,6 +138,11 @@ impl LogWriter {
         self.next
     }
 
+    /// Memory for the next segment.
+    pub(crate) fn take_memory(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.memory)
+    }
+
     /// Whether the put of an entry is not decided: [`LogWriter::settle`] comes first.
     pub(crate) fn is_undecided(&self) -> bool {
         self.undecided.is_some()
@@ -151,8 +159,11 @@ impl LogWriter {
         let (number, NewBody { kind, bytes }) = (self.next, body.into());
         let checkpoint = if kind == EntryKind::Checkpoint { number } else { self.checkpoint };
         let head = NewHead { number, claim: self.claim, checkpoint, first, last, kind };
-        let bytes = head.encode(&bytes, &mut self.compressor)?;
-        self.undecided = Some((head, bytes.into()));
+        let encoded = head.encode(&bytes, &mut self.compressor)?;
+        if kind == EntryKind::Segment {
+            self.memory = bytes;
+        }
+        self.undecided = Some((head, encoded.into()));
         self.settle()?;
         Ok(number)
     }
