@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
 use super::footer::{ContentSum, Footer};
+use super::frame;
 use super::index::Index;
 use super::reader::Tail;
 use super::{BlockSummary, Extent, ExtentMeta, ReadAhead};
@@ -22,7 +23,7 @@ impl Extent {
     /// were checked.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
         self.verified(report, |found| {
-            let mut check = Check::new(self, found, true);
+            let mut check = Check { extent: self, report: found, checked: 0 };
             match self.load_tail() {
                 Ok(tail) => check.all(&tail),
                 Err(error) => drop(check.take::<()>("extent footer", Err(error))),
@@ -31,8 +32,8 @@ impl Extent {
         })
     }
 
-    /// Reads it, and checks the bytes that it gives. It reads no values: each value extent is
-    /// checked where it is read itself.
+    /// Reads it, and checks all checksums of the bytes that it gives. It reads no values: each value
+    /// extent is checked where it is read itself.
     ///
     /// # Errors
     ///
@@ -46,14 +47,38 @@ impl Extent {
         let inside = self.gate().enter_step().map_err(Error::not_open)?;
         let whole = self.load_whole()?;
         drop(inside);
-        let mut found = Findings::default();
-        let mut check = Check::new(self, &mut found, false);
-        check.all(&whole);
-        check.unreadable.take().map_or(Ok(()), Err)?;
-        found
-            .check()
+        self.check_seals(&whole)
             .map_err(|e| if self.meta().location.is_object() { e.of_store() } else { e })?;
         Ok(whole.into_bytes())
+    }
+
+    /// Checks what all of it is sealed with. That covers each byte, so it is what was written.
+    fn check_seals(&self, whole: &Tail<'_>) -> Result<(), Error> {
+        let footer = self.footer(whole)?;
+        self.load_filter(whole, &footer)?;
+        self.summaries_of(whole, &footer)?;
+        self.load_ranges(whole, &footer)?;
+        let (id, mut content) = (self.meta().id, ContentSum::new(self.meta().id));
+        for entry in self.load_index(whole, &footer)?.entries() {
+            let block = whole.part(entry.offset, entry.len).unwrap_or_default();
+            frame::check_seal(id, entry.offset, block)
+                .map_err(|mismatch| self.corrupt(entry.offset, "block", mismatch))?;
+            content.add(block);
+        }
+        self.check_content(content, whole, &footer)
+    }
+
+    /// Checks that the content is what the footer says. Each part is sealed for its place, so where
+    /// it is not, one is of an earlier extent of this id.
+    fn check_content(
+        &self,
+        blocks: ContentSum,
+        tail: &Tail<'_>,
+        footer: &Footer,
+    ) -> Result<(), Error> {
+        let sum = self.content_of(blocks, tail, footer)?;
+        let other = || Mismatch::new("the records that it was written with", "others");
+        if sum == footer.content { Ok(()) } else { Err(self.corrupt(0, "records", other())) }
     }
 }
 
@@ -68,9 +93,10 @@ impl Check<'_> {
         if let Some(index) = self.take("extent index", extent.load_index(tail, &footer)) {
             let ranges = self.take("range tombstones", extent.load_ranges(tail, &footer));
             let read = ReadParts { filter, summaries, index, ranges };
-            if let Some(content) = self.blocks(tail, &read) {
-                // What keeps it from being read is in the report.
-                self.content(&footer, extent.content_of(content, tail, &footer).ok());
+            if let Some(content) = self.blocks(tail, &read)
+                && let Err(error) = extent.check_content(content, tail, &footer)
+            {
+                self.report("records", error);
             }
         }
     }
@@ -136,16 +162,6 @@ struct Check<'a> {
     extent: &'a Extent,
     report: &'a mut Findings,
     checked: u64,
-    /// Whether the values are looked at that its references lead to.
-    reads_values: bool,
-    /// The first error of a read, which says nothing of what is stored.
-    unreadable: Option<Error>,
-}
-
-impl<'a> Check<'a> {
-    fn new(extent: &'a Extent, report: &'a mut Findings, reads_values: bool) -> Check<'a> {
-        Check { extent, report, checked: 0, reads_values, unreadable: None }
-    }
 }
 
 impl Check<'_> {
@@ -158,9 +174,6 @@ impl Check<'_> {
     fn report(&mut self, what: &str, error: Error) {
         let extent = self.extent;
         self.report.add(&error, || extent.damage(0, what, Mismatch::new("", "")));
-        if error.damage().is_none() {
-            self.unreadable.get_or_insert(error);
-        }
     }
 
     /// Checks the blocks; the sum of their seals, if all are sound.
@@ -200,15 +213,6 @@ impl Check<'_> {
         }
         (self.report.count() == before).then_some(content)
     }
-
-    /// Checks that the content is what the footer says. Each part is sealed for its place, so where
-    /// it is not, one is of an earlier extent of this id.
-    fn content(&mut self, footer: &Footer, sum: Option<u32>) {
-        if sum.is_some_and(|sum| sum != footer.content) {
-            let mismatch = Mismatch::new("the records that it was written with", "others");
-            self.report.damages.push(self.extent.damage(0, "records", mismatch));
-        }
-    }
 }
 
 impl Check<'_> {
@@ -219,11 +223,7 @@ impl Check<'_> {
         for places in references.chunk_by(|a, b| a.extent == b.extent) {
             let values = self.extent.value_extent(&places[0]);
             let Some(values) = self.take("value extent", values) else { continue };
-            if self.reads_values {
-                values.check_all(places, |found| _ = self.take("reference", found));
-            } else {
-                places.iter().for_each(|at| _ = self.take("reference", values.check_inside(at)));
-            }
+            values.check_all(places, |found| _ = self.take("reference", found));
         }
     }
 }
