@@ -457,7 +457,7 @@ fn pm(engine: &Engine) -> PmStats {
         row_table_bytes: engine.shared.pages.used() * PAGE,
         streams_used: engine.shared.committer.streams_used(),
         appended_bytes: appended,
-        round_bytes: appended.saturating_sub(engine.scheduler.appended_before_round()),
+        round_bytes: engine.scheduler.round_bytes(),
         index_memory: engine.tables().iter().map(|t| t.view().index_memory()).sum(),
         index: if engine.forest.is_some() { "persistent" } else { "volatile" },
         index_bytes: engine.forest.as_ref().map_or(0, |forest| forest.bytes()),

@@ -110,26 +110,22 @@ impl Registration {
     ) -> Result<Option<FoundCheckpoint>> {
         let mut left_behind = 0;
         loop {
-            let number = self.log.end()?.checkpoint;
+            let end = self.log.end()?;
+            let number = end.checkpoint;
             if number == 0 {
                 return Ok(None);
             }
             if number == left_behind {
                 return Err(self.log.damage("shared/log", format!("entry {number}")));
             }
-            let Some(header) = self.log.header(number)? else {
+            let Some(found) = checkpoint::read(&self.log, number)? else {
                 left_behind = number;
                 continue;
             };
-            self.begin(place(number, header.first.min(number)))?;
+            self.begin(place(number, found.from.min(number)))?;
             // A collector that has looked before that has found this checkpoint the newest.
-            if self.log.end()?.checkpoint != number {
-                continue;
-            }
-            match checkpoint::read(&self.log, number)? {
-                Some(found) => return Ok(Some(found)),
-                // The writer has made newer ones since.
-                None => left_behind = number,
+            if self.log.end_behind(end.next - 1)?.checkpoint == number {
+                return Ok(Some(found));
             }
         }
     }
@@ -242,6 +238,21 @@ impl Registration {
             let panicked =
                 |_| Error::new(ErrorKind::Unavailable, "the thread terrace-beat panicked");
             beats.join().map_err(panicked).and(done)
+        })
+    }
+
+    /// Ends it while `work` is done, or before.
+    pub(super) fn ending<T>(&self, work: impl FnOnce() -> T) -> T {
+        if self.is_stepped {
+            self.end();
+            return work();
+        }
+        crate::os::thread::scope(|scope| {
+            let named = crate::os::thread::Builder::new().name("terrace-beat".into());
+            if named.spawn_scoped(scope, || self.end()).is_err() {
+                self.end();
+            }
+            work()
         })
     }
 

@@ -74,22 +74,19 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
             }
         }
     });
-    // The writer before leaves the data of its last two checkpoints, whenever it collects. It
-    // leaves that of an earlier one as long as this registration is there.
-    if opened.as_ref().map_or(true, |(_, checkpoints_since)| *checkpoints_since < ALWAYS_KEPT) {
+    if opened.is_err() {
         registration.end();
     }
-    opened.map(|(db, _)| db)
+    opened
 }
 
-/// As [`open_shared`], from the newest checkpoint, with how many checkpoints came after that;
-/// `None` if it has to start from a newer one.
+/// As [`open_shared`], from the newest checkpoint; `None` if it has to start from a newer one.
 fn open_once(
     (claiming, registration): (&OpenedLog, &Registration),
     to: &Path,
     options: &Options,
     is_last: bool,
-) -> Result<Option<(Database, u32)>> {
+) -> Result<Option<Database>> {
     let log = &claiming.log;
     let found = registration.start(|base, next| FollowerPlace {
         entry: next.saturating_sub(1),
@@ -105,7 +102,12 @@ fn open_once(
         return Ok(None);
     };
     let since = applier.checkpoints_since;
-    Ok(Some((finish(claimed, applier, to, options)?, since)))
+    // The writer before leaves the data of its last two checkpoints, whenever it collects. It
+    // leaves that of an earlier one as long as this registration is there.
+    let ends = since < ALWAYS_KEPT;
+    let finish = || finish(claimed, applier, to, options);
+    let db = if ends { registration.ending(finish) } else { finish() }?;
+    Ok(Some(db))
 }
 
 /// Brings a reader to the end of the log, and claims the log right there. It has applied all of the

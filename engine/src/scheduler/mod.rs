@@ -91,9 +91,10 @@ impl Scheduler {
         (reason.name(), debt, self.stats.lock().rate())
     }
 
-    /// Bytes that were appended before the oldest record that is not drained.
-    pub(crate) fn appended_before_round(&self) -> u64 {
-        self.appended_before_round.load(Ordering::Relaxed)
+    /// Bytes that were appended since the oldest record that is not drained.
+    pub(crate) fn round_bytes(&self) -> u64 {
+        let appended = self.ctx.shared.committer.counts.appended.load(Ordering::Relaxed);
+        appended.saturating_sub(self.appended_before_round.load(Ordering::Relaxed))
     }
 
     /// Does the most urgent job; whether there was one.

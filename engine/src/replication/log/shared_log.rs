@@ -4,6 +4,7 @@
 //! Thread safety: any thread may call any method.
 
 use std::collections::BTreeMap;
+use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,6 +30,11 @@ pub(super) const PAGE: usize = 1000;
 
 /// So many small objects are read at once.
 pub(crate) const READS_AT_ONCE: usize = 16;
+
+/// So many numbers a search for the end looks at, in the time of a request.
+const PROBES: u64 = 7;
+
+const HEADER: ObjectSpan = ObjectSpan::Bytes { offset: 0, len: HEADER_LEN as u64 };
 
 /// How often a put is looked at again whose object comes and goes.
 const TRIES: u32 = 8;
@@ -158,8 +164,7 @@ impl SharedLog {
 
     /// The header of an entry, if there is one.
     pub(crate) fn header(&self, number: u64) -> Result<Option<EntryHeader>> {
-        let span = ObjectSpan::Bytes { offset: 0, len: HEADER_LEN as u64 };
-        self.decoded(number, span, EntryHeader::decode)
+        self.finish_header(number, self.client.begin_get(&entry_name(number), HEADER))
     }
 
     /// An entry, if there is one.
@@ -169,18 +174,9 @@ impl SharedLog {
     /// `Corrupt` if it is damaged, `Invalid` if it is of another format; `Unavailable` if the
     /// store does not answer.
     pub(crate) fn entry(&self, number: u64) -> Result<Option<Entry>> {
-        self.decoded(number, ObjectSpan::Whole, Entry::decode)
-    }
-
-    fn decoded<T>(
-        &self,
-        number: u64,
-        span: ObjectSpan,
-        decode: fn(&[u8], u64) -> std::result::Result<T, EntryRefused>,
-    ) -> Result<Option<T>> {
-        let bytes = self.get(number, span)?;
-        let decoded = bytes.map(|bytes| decode(&bytes, number)).transpose();
-        decoded.map_err(|refused| self.refuse(number, refused))
+        let bytes = self.get(number, ObjectSpan::Whole)?;
+        let entry = bytes.map(|bytes| Entry::decode(&bytes, number)).transpose();
+        entry.map_err(|refused| self.refuse(number, refused))
     }
 
     /// The claim that entry `number` is, if it is one.
@@ -226,12 +222,17 @@ impl SharedLog {
         }
     }
 
-    /// The end of the log: found by doubling and halving, since entries have no holes from the
+    /// The end of the log: found by doubling and dividing, since entries have no holes from the
     /// head's oldest on. It may have gone on by now; [`SharedLog::is_past`] says.
     pub(crate) fn end(&self) -> Result<LogEnd> {
+        self.end_behind(0)
+    }
+
+    /// As [`SharedLog::end`], where entry `known` has been there.
+    pub(crate) fn end_behind(&self, known: u64) -> Result<LogEnd> {
         for _ in 0..TRIES {
             let (head, _) = self.head()?;
-            let (there, end) = self.search_end(head)?;
+            let (there, end) = self.search_end(head, known)?;
             // Where entries were deleted meanwhile, the search has met a hole.
             if self.trusts_searches || self.head()?.0.oldest <= there.max(1) {
                 return Ok(end);
@@ -241,30 +242,41 @@ impl SharedLog {
         Err(self.client.error("read", HEAD, failure))
     }
 
-    /// The last entry that is found from a head on, and the end behind it.
-    pub(super) fn search_end(&self, head: LogHead) -> Result<(u64, LogEnd)> {
-        let (mut there, mut step) = (head.checkpoint.max(head.oldest - 1), 1);
-        let mut missing = loop {
-            match self.header(there + step)? {
-                Some(_) => (there, step) = (there + step, step * 2),
-                None => break there + step,
+    /// The last entry that is found from a head or an entry on, and the end behind it. Several
+    /// numbers are looked at in the time of a request: at distances that double, then in what is
+    /// left.
+    pub(super) fn search_end(&self, head: LogHead, known: u64) -> Result<(u64, LogEnd)> {
+        let mut there = head.checkpoint.max(head.oldest - 1).max(known);
+        let doubling = |from: u64| (0..PROBES).map(move |n| from + (1 << n));
+        let mut numbers: Vec<u64> = once(there).chain(doubling(there)).collect();
+        let (mut last, mut missing) = (None, None);
+        loop {
+            let start = there;
+            for (number, read) in numbers.iter().zip(self.begin_headers(&numbers)) {
+                match self.finish_header(*number, read)? {
+                    Some(header) => (there, last) = (*number, Some(header)),
+                    // Nothing is as old as the beginning.
+                    None if *number == start => {}
+                    None => {
+                        missing = Some(*number);
+                        break;
+                    }
+                }
             }
-        };
-        while missing - there > 1 {
-            let middle = there + (missing - there) / 2;
-            match self.header(middle)? {
-                Some(_) => there = middle,
-                None => missing = middle,
-            }
+            numbers = match missing {
+                Some(missing) if missing - there == 1 => break,
+                Some(missing) => {
+                    let step = (missing - there).div_ceil(PROBES + 1);
+                    (there + step..missing).step_by(step as usize).collect()
+                }
+                None => doubling(there).collect(),
+            };
         }
-        let last = if there == 0 { None } else { self.header(there)? };
-        let end = match last {
-            None => LogEnd { next: missing, ..LogEnd::default() },
-            Some(EntryHeader { claim, checkpoint, last, .. }) => {
-                LogEnd { next: missing, claim, checkpoint, last }
-            }
+        let end = LogEnd { next: there + 1, ..LogEnd::default() };
+        let Some(EntryHeader { claim, checkpoint, last, .. }) = last else {
+            return Ok((there, end));
         };
-        Ok((there, end))
+        Ok((there, LogEnd { claim, checkpoint, last, ..end }))
     }
 
     /// Whether the log has left `number` behind: an object there is no entry of it any more.
@@ -326,23 +338,37 @@ impl SharedLog {
 
     /// The headers of entries, where they are there and sound.
     pub(crate) fn sound_headers(&self, numbers: &[u64]) -> Result<Vec<Option<EntryHeader>>> {
-        let span = ObjectSpan::Bytes { offset: 0, len: HEADER_LEN as u64 };
         let mut found = Vec::with_capacity(numbers.len());
         for some in numbers.chunks(READS_AT_ONCE) {
             self.check_open()?;
-            let begin = |number: &u64| self.client.begin_get(&entry_name(*number), span);
-            let reads: Vec<ObjectRead> = some.iter().map(begin).collect();
-            for (number, read) in some.iter().zip(reads) {
-                let got = read.finish(&self.client);
-                found.push(match self.client.told("read", &entry_name(*number), got) {
-                    Ok(got) => EntryHeader::decode(&got.bytes, *number).ok(),
-                    // It is missing, or shorter than a header.
-                    Err(error) if error.kind() == ErrorKind::Corrupt => None,
-                    Err(error) => return Err(error),
+            for (number, read) in some.iter().zip(self.begin_headers(some)) {
+                found.push(match self.finish_header(*number, read) {
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid) =>
+                    {
+                        None
+                    }
+                    header => header?,
                 });
             }
         }
         Ok(found)
+    }
+
+    /// Begins to read headers, all at once.
+    fn begin_headers(&self, numbers: &[u64]) -> Vec<ObjectRead> {
+        let begin = |number: &u64| self.client.begin_get(&entry_name(*number), HEADER);
+        numbers.iter().map(begin).collect()
+    }
+
+    /// As [`SharedLog::header`], of one whose read was begun.
+    fn finish_header(&self, number: u64, read: ObjectRead) -> Result<Option<EntryHeader>> {
+        let got = match read.finish(&self.client) {
+            Err(failure) if failure.kind == FailureKind::Missing => return Ok(None),
+            got => self.client.told("read", &entry_name(number), got)?,
+        };
+        let header = EntryHeader::decode(&got.bytes, number);
+        header.map(Some).map_err(|refused| self.refuse(number, refused))
     }
 
     /// The numbers of entries from one to below another that a list shows.

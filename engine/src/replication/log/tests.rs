@@ -390,7 +390,7 @@ fn a_search_that_meets_a_hole_of_the_collector_is_seen() {
     writer.append(segment(11, 11), (11, 11)).unwrap();
     assert!(log.raise_head(LogHead { oldest: number, checkpoint: number, cleaned: 0 }).unwrap());
     log.delete(&(2..number).map(entry_name).collect::<Vec<_>>()).unwrap();
-    let (there, end) = log.search_end(before).unwrap();
+    let (there, end) = log.search_end(before, 0).unwrap();
     assert!(end.next < number, "it ends in the hole: {end:?}");
     assert!(log.head().unwrap().0.oldest > there, "the head says so");
     assert_eq!(log.end().unwrap().next, writer.next());

@@ -59,6 +59,9 @@ pub(super) struct JobState {
     /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
     /// compaction replaces meanwhile is given back: no checkpoint has it any more.
     ahead: Option<Vec<Weak<Extent>>>,
+    /// The log was too long. Once all up to here is drained, another checkpoint makes it shorter,
+    /// though nothing is written any more.
+    shortens: Option<Lsn>,
 }
 
 /// The job.
@@ -77,19 +80,20 @@ impl CheckpointJob {
     pub(super) fn new(claim: u64, sent: SentData, base: LogBase) -> CheckpointJob {
         let pieces = DataPieces { claim, next: 0 };
         CheckpointJob {
-            state: Mutex::new(JobState { pieces, sent, base, ahead: None }),
+            state: Mutex::new(JobState { pieces, sent, base, ahead: None, shortens: None }),
             stage: Mutex::default(),
             hindered: Mutex::default(),
             next_entry: AtomicU64::new(claim + 1),
         }
     }
 
-    /// There are segments enough for a checkpoint.
-    pub(super) fn set_due(&self) {
+    /// A checkpoint is due; whether it waits for that now. Else one is on its way.
+    pub(super) fn set_due(&self) -> bool {
         let mut stage = self.stage.lock();
         if matches!(*stage, CheckpointStage::None) {
             *stage = CheckpointStage::Due;
         }
+        matches!(*stage, CheckpointStage::Due)
     }
 
     /// The checkpoint that is due has failed. Parts that go out between two failures of another one
@@ -158,6 +162,10 @@ impl Shipper {
     pub(super) fn send_some(&self, engine: &Engine) -> Result<bool> {
         let job = &self.checkpoints;
         let mut state = job.state.lock();
+        let is_drained = |lsn| oldest_above_levels(engine).is_ok_and(|oldest| oldest > lsn);
+        if state.shortens.is_some_and(is_drained) && job.set_due() {
+            state.shortens = None;
+        }
         if !self.begins(engine) {
             return Ok(false);
         }
@@ -219,8 +227,10 @@ impl Shipper {
             Ok(Some(bytes)) => {
                 let most = engine.shared.zones.region_len();
                 let entries = (next - sent.from) * (self.checkpoint_bytes / MOST_ENTRIES);
-                if entries.max(bytes) > most {
+                // A reader takes in as much as was appended, whatever the objects are compressed to.
+                if entries.max(bytes).max(engine.scheduler.round_bytes()) > most {
                     engine.ctx.drain_upto(lsn);
+                    state.shortens = Some(lsn);
                 }
                 Ok(Some(sent))
             }
