@@ -42,12 +42,14 @@ pub(crate) struct GrowRegion {
 }
 
 impl GrowRegion {
-    /// Grows the region, where half of the units are taken, or no free piece is large enough. On a
-    /// full disk, or without memory for it, it stays as it is, and drains make space from then on.
+    /// Grows the region, where half of the units are taken, or no free piece is large enough, or a
+    /// takeover is about to fill it. On a full disk, or without memory for it, it stays as it is,
+    /// and drains make space from then on.
     pub(crate) fn step(&self, ctx: &JobContext) -> Result<Outcome> {
         let zones = &ctx.shared.zones;
         let geometry = zones.geometry();
-        let is_needed = zones.free() <= geometry.units / 2 || zones.is_asked_for();
+        let is_needed =
+            zones.free() <= geometry.units / 2 || zones.is_asked_for() || ctx.takes_over();
         let may_ask = ctx.options.stepped
             || self.refused.lock().is_none_or(|refused| time::since(refused) >= ASK_AGAIN);
         let Some(to) = geometry.next_step().filter(|_| is_needed && may_ask) else {
