@@ -307,9 +307,10 @@ fn takeover(place: &Place<'_>, report: &mut Report) -> Result<()> {
     for (store, options) in stores {
         let case = format!("takeover of {mib} MiB{store}");
         let path = place.path(&format!("taken over{store}"));
-        // Each from the same state.
+        // Each from the same state, and from a disk at rest: the files of the one before are gone.
         let bucket = format!("bucket taken over{store}");
         link_all(&place.path("bucket takeover"), &place.path(&bucket))?;
+        std::fs::File::open(place.path(&bucket))?.sync_all()?;
         let url = place.url(&bucket);
         let mut add = |what, value, unit| report.add(&case, "shared", what, value, unit);
         let began = Instant::now();
