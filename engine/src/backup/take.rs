@@ -19,7 +19,7 @@ use crate::base::progress::Meter;
 use crate::base::record::Lsn;
 use crate::compaction::{self, DumpInto, Dumped};
 use crate::engine::Engine;
-use crate::mvcc::{Horizon, Registered, TimeMark, pin};
+use crate::mvcc::{Hold, Horizon, Registered, TimeMark, pin};
 use crate::read::view::View;
 use crate::sstable::{Extent, ExtentMeta};
 use crate::storage::{ExtentSink, ExtentStore};
@@ -167,8 +167,7 @@ fn dump(engine: &Engine, destination: &mut dyn Destination, meter: &Meter) -> Re
     let _inside = engine.shared.gate.enter_call().map_err(Error::not_open)?;
     // A table with records that are not counted yet looks as if it had none above its levels.
     engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
-    let _hold = engine.shared.queue.hold();
-    let moment = moment(engine);
+    let (moment, _hold) = moment(engine);
     let oldest = moment.oldest();
     let Moment { tables, snapshot, blob } = moment;
     let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
@@ -222,8 +221,7 @@ fn dump(engine: &Engine, destination: &mut dyn Destination, meter: &Meter) -> Re
 pub(crate) fn oldest_above_levels(engine: &Engine) -> Result<Lsn> {
     let _inside = engine.shared.gate.enter_call().map_err(Error::not_open)?;
     engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
-    let _hold = engine.shared.queue.hold();
-    Ok(moment(engine).oldest())
+    Ok(moment(engine).0.oldest())
 }
 
 /// The least LSN above the levels of a view; `later` if nothing is there. Before it was taken all
@@ -239,10 +237,12 @@ fn oldest_in(view: &View, (drained, in_zones): (Lsn, Lsn), later: Lsn) -> Lsn {
     in_level0.chain(view.oldest_in_memtables()).chain(in_runs).fold(later, Lsn::min)
 }
 
-/// Step 1. The caller has a hold.
-fn moment(engine: &Engine) -> Moment {
-    // None is created, dropped or renamed meanwhile.
+/// Step 1, with a hold from before.
+fn moment(engine: &Engine) -> (Moment, Hold) {
+    // None is created, dropped or renamed meanwhile. One that is may wait for zones, which a hold
+    // keeps back: so the hold begins behind it.
     let _ddl = engine.shared.ddl.lock();
+    let hold = engine.shared.queue.hold();
     // For the blob: a later commit frees its zone.
     let _guard = pin();
     let tables = engine.tables();
@@ -273,7 +273,7 @@ fn moment(engine: &Engine) -> Moment {
         Seen { name: table.name(), table, view, oldest }
     };
     let tables = tables.into_iter().zip(views).zip(drained).map(seen).collect();
-    Moment { tables, snapshot, blob }
+    (Moment { tables, snapshot, blob }, hold)
 }
 
 impl Half {

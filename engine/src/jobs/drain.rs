@@ -60,17 +60,17 @@ impl Drain {
                 early.push(table);
             }
         }
-        let mut full = None;
+        let mut failed = None;
         for (n, table) in ready.iter().enumerate() {
             match self.drain((table, table.change()), &ready[n + 1..], (ctx, "runs")) {
-                Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
+                Err(e) if e.may_pass() => failed = failed.or(Some(e)),
                 Ok(outcome) if !outcome.did => {}
                 done => return done,
             }
         }
         let early = early.iter().take(MOST_TABLES);
         let frozen = early.filter(|table| freeze(ctx, table)).count() > 0;
-        full.filter(|_| !frozen).map_or(Ok(Outcome::did(frozen)), Err)
+        failed.filter(|_| !frozen).map_or(Ok(Outcome::did(frozen)), Err)
     }
 
     /// Nothing is left to do: no drain is late from here on.
@@ -79,12 +79,12 @@ impl Drain {
     }
 
     /// Moves the table with the oldest records that can go a step towards level 1, and with it
-    /// others. One that has them in memtables alone is frozen. One that the disk has no room for
-    /// keeps no other from its turn.
+    /// others. One that has them in memtables alone is frozen. One that the disk has no room for, or
+    /// whose extents cannot be read, keeps no other from its turn.
     pub(crate) fn step(&self, ctx: &JobContext) -> Result<Outcome> {
         let tables = ctx.tables.index().by_age();
         let in_level0 = |table: &TableCore| table.view().level0.size().records > 0;
-        let (mut passed_over, mut full) = (None, None);
+        let (mut passed_over, mut failed) = (None, None);
         for (n, oldest) in tables.iter().enumerate() {
             let others = &tables[n + 1..];
             if in_level0(oldest) {
@@ -93,7 +93,7 @@ impl Drain {
                     continue;
                 };
                 match self.drain((oldest, change), others, (ctx, "region")) {
-                    Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
+                    Err(e) if e.may_pass() => failed = failed.or(Some(e)),
                     Ok(outcome) if !outcome.did => {}
                     done => return done,
                 }
@@ -110,7 +110,7 @@ impl Drain {
             self.drain((&tables[n], tables[n].change()), &tables[n + 1..], (ctx, "region"))
         });
         let outcome = done.transpose()?.unwrap_or(Outcome::NOTHING);
-        full.filter(|_| !outcome.did).map_or(Ok(outcome), Err)
+        failed.filter(|_| !outcome.did).map_or(Ok(outcome), Err)
     }
 
     /// Drains the next column of `first`, and more with it, as far as the disk has room.
@@ -168,6 +168,7 @@ impl Drain {
                 Ok(_) => {}
                 // There was space for those before.
                 Err(e) if e.kind() == ErrorKind::Full => break,
+                Err(e) if e.may_pass() => {}
                 Err(e) => return Err(e),
             }
         }

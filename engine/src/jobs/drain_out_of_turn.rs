@@ -20,7 +20,7 @@ use super::context::{JobContext, Outcome};
 use super::manual::{ManualCompaction, Stage};
 use super::ops::freeze;
 use super::table_index::CheckFor;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::compaction;
 use crate::level0::DeletedSpan;
 use crate::mvcc::{KeyInterval, Tombstone, after, pin, union};
@@ -113,8 +113,8 @@ pub(crate) fn drain_deletes(ctx: &JobContext) -> Result<Outcome> {
             let drain = |size: &DrainSize| drain_span(ctx, (&table, &span), size);
             let done = drain_in_room(ctx, "deletes", drain);
             let done = match done {
-                // No writer waits for it: on a full disk it can wait, and others go on.
-                Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
+                // No writer waits for it: what may pass can wait, and others go on.
+                Err(e) if e.may_pass() => Ok(Outcome::NOTHING),
                 done => done,
             };
             if !matches!(done, Ok(Outcome { did: true, .. })) {

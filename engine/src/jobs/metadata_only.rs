@@ -90,7 +90,12 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
         None => (Vec::new(), 0),
         Some(ranges) => {
             let is_hidden = |keys: &KeyInterval, seq| hides(&ranges, keys, seq, &horizon);
-            let gone = compaction::hidden(&version, is_hidden, horizon.oldest(), &busy)?;
+            let gone = match compaction::hidden(&version, is_hidden, horizon.oldest(), &busy) {
+                // Tombstones that cannot be read hide nothing here. The table is looked at again
+                // once it has changed.
+                Err(e) if e.is_unread() => Vec::new(),
+                gone => gone?,
+            };
             (gone, ranges.newest_in_memory())
         }
     };

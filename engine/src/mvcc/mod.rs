@@ -15,8 +15,8 @@ use crate::os::sync::{AtomicU64, Ordering};
 
 pub(crate) use clock::{Clock, Time, TimeMark, Timeline, micros};
 pub(crate) use epoch::{
-    DeferQueue, EpochGuard, Runner, about_to_wait, defer, drive, is_pinned, is_waited_for, pin,
-    retire,
+    DeferQueue, EpochGuard, Hold, Runner, about_to_wait, defer, drive, is_pinned, is_waited_for,
+    pin, retire,
 };
 pub(crate) use epoch_arc::{EpochArc, Replaced};
 pub(crate) use interval::{DrainedMap, IntervalSet, KeyInterval, after, is_from, union};

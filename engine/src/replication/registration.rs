@@ -89,7 +89,9 @@ impl Registration {
         is_stepped: bool,
     ) -> Registration {
         let name = format!("{TAKEOVER}{:032x}", u128::from_be_bytes(nonce));
-        Registration::new(log, name, (false, is_stepped))
+        let registration = Registration::new(log, name, (false, is_stepped));
+        registration.state.lock().beat = 1;
+        registration
     }
 
     fn new(
@@ -224,9 +226,8 @@ impl Registration {
         crate::os::thread::scope(|scope| {
             let beats = move || {
                 while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-                    let told = self.state.lock().told;
                     // If it fails, the next one comes in time: the writer waits for many.
-                    drop(told.map_or(Ok(0), |(place, _)| self.tell_news(place)));
+                    drop(self.tell_again());
                 }
             };
             let named = crate::os::thread::Builder::new().name("terrace-beat".into());
@@ -261,6 +262,19 @@ impl Registration {
     /// end of another node of that name, may have left the registration alone.
     fn tell(&self, place: FollowerPlace) -> Result<u64> {
         let _telling = self.telling.lock();
+        self.tell_alone(place)
+    }
+
+    /// Gives a sign of life, unless one was given just now, or the registration has ended: then it
+    /// stays so.
+    fn tell_again(&self) -> Result<u64> {
+        let _telling = self.telling.lock();
+        let told = self.state.lock().told.filter(|(_, at)| time::since(*at) >= BEAT);
+        told.map_or(Ok(0), |(place, _)| self.tell_alone(place))
+    }
+
+    /// The caller alone tells something.
+    fn tell_alone(&self, place: FollowerPlace) -> Result<u64> {
         let (name, place) = {
             let mut state = self.state.lock();
             if state.beat > 0 {

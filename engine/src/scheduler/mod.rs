@@ -35,6 +35,9 @@ pub(crate) use workers::spawn;
 /// The most jobs between two extents of a compaction.
 const MOST_PASSING: usize = 6;
 
+/// That an extent cannot be read is told so often, while other jobs go on.
+const TELLS_UNREAD: Duration = Duration::from_secs(1);
+
 /// The scheduler of an open database.
 pub(crate) struct Scheduler {
     ctx: Arc<JobContext>,
@@ -49,6 +52,8 @@ pub(crate) struct Scheduler {
     appended_before_round: AtomicU64,
     /// Jobs in a row that found no descriptor or no memory.
     shortages: AtomicU32,
+    /// When it was last told that an extent cannot be read.
+    told_unread: Mutex<Option<Instant>>,
 }
 
 impl Scheduler {
@@ -63,6 +68,7 @@ impl Scheduler {
             pacing: Mutex::default(),
             appended_before_round: AtomicU64::new(0),
             shortages: AtomicU32::new(0),
+            told_unread: Mutex::default(),
         }
     }
 
@@ -130,6 +136,9 @@ impl Scheduler {
                 Err(e) if e.may_pass() => full = full.or(Some(e)),
                 Ok(true) => {
                     self.shortages.store(0, Ordering::Relaxed);
+                    if let Some(e) = full.as_ref().filter(|e| e.is_unread()) {
+                        self.tell_unread(e);
+                    }
                     // What is given back the job before would take again.
                     let rests = job.kind == JobKind::ReturnSpace;
                     return full.filter(|_| rests).map_or(Ok(true), Err);
@@ -142,6 +151,16 @@ impl Scheduler {
         let Some(full) = full else { return Ok(false) };
         self.tell_of_full_disk(&full, running);
         Err(full)
+    }
+
+    /// A job could not read an extent, and another one had something to do. Now and then that counts
+    /// as a failure.
+    fn tell_unread(&self, error: &Error) {
+        let mut told = self.told_unread.lock();
+        if told.is_none_or(|at| time::since(at) >= TELLS_UNREAD) {
+            *told = Some(time::now());
+            self.ctx.count_failure(error);
+        }
     }
 
     /// No job found anything to do but what the disk has no room for. So a manual compaction ends

@@ -76,6 +76,14 @@ impl Workers {
         let until = time::now() + timeout;
         while *wakes == before && !self.changed.wait_until(&mut wakes, until).timed_out() {}
     }
+
+    /// Waits for all of `timeout`, or until the database ends.
+    fn wait_out(&self, timeout: Duration, is_stopping: &dyn Fn() -> bool) {
+        let until = time::now() + timeout;
+        while !is_stopping() && time::now() < until {
+            self.wait(self.wakes(), until.saturating_duration_since(time::now()));
+        }
+    }
 }
 
 impl Scheduler {
@@ -139,6 +147,10 @@ impl Scheduler {
                     continue;
                 }
                 Ok(false) => IDLE,
+                Err(e) if e.is_unread() => {
+                    workers.wait_out(self.note_failure(&e), &|| self.ctx.is_stopping());
+                    continue;
+                }
                 Err(e) => self.note_failure(&e),
             };
             let misses = self.ctx.options.has(Failpoint::MissWorkersWake);
@@ -253,13 +265,18 @@ impl Scheduler {
             }
             let failures = self.ctx.metrics.store_failures.get();
             let did = self.ctx.shared.poison.check().and_then(|()| self.step_objects(n));
+            // What others do mends neither the store nor a place that cannot be read.
+            let is_unread = did.as_ref().is_err_and(Error::is_unread);
             let has_failed = self.ctx.metrics.store_failures.get() > failures;
-            let waited_for = match did {
-                _ if has_failed => {
-                    let now = pause;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    now
+            if has_failed || is_unread {
+                if let Some(e) = did.err().filter(|_| is_unread) {
+                    self.note_failure(&e);
                 }
+                self.workers.wait_out(pause, &|| self.ctx.is_stopping());
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            }
+            let waited_for = match did {
                 Ok(true) => {
                     pause = FIRST_PAUSE;
                     // Drains may have waited for the keys, and workers for room in a level.
@@ -270,15 +287,7 @@ impl Scheduler {
                 Ok(false) => IDLE,
                 Err(e) => self.note_failure(&e),
             };
-            let (until, mut wakes) = (time::now() + waited_for, wakes);
-            loop {
-                self.workers.wait(wakes, until.saturating_duration_since(time::now()));
-                wakes = self.workers.wakes();
-                // What others have done does not mend the store.
-                if !has_failed || self.ctx.is_stopping() || time::now() >= until {
-                    break;
-                }
-            }
+            self.workers.wait(wakes, waited_for);
         }
     }
 

@@ -96,7 +96,7 @@ impl Check<'_> {
             if let Some(content) = self.blocks(tail, &read)
                 && let Err(error) = extent.check_content(content, tail, &footer)
             {
-                self.report("records", error);
+                self.report("records", &error);
             }
         }
     }
@@ -168,12 +168,12 @@ impl Check<'_> {
     /// Counts a structure, and reports it when it could not be loaded.
     fn take<T>(&mut self, what: &str, loaded: Result<T, Error>) -> Option<T> {
         self.checked += 1;
-        loaded.map_err(|error| self.report(what, error)).ok()
+        loaded.map_err(|error| self.report(what, &error)).ok()
     }
 
-    fn report(&mut self, what: &str, error: Error) {
+    fn report(&mut self, what: &str, error: &Error) {
         let extent = self.extent;
-        self.report.add(&error, || extent.damage(0, what, Mismatch::new("", "")));
+        self.report.add(error, || extent.damage(0, what, Mismatch::new("", "")));
     }
 
     /// Checks the blocks; the sum of their seals, if all are sound.

@@ -33,6 +33,7 @@ pub(crate) const READS_AT_ONCE: usize = 16;
 
 /// So many numbers a search for the end looks at, in the time of a request.
 const PROBES: u64 = 7;
+const MOST_DOUBLINGS: u64 = 62;
 
 const HEADER: ObjectSpan = ObjectSpan::Bytes { offset: 0, len: HEADER_LEN as u64 };
 
@@ -247,17 +248,22 @@ impl SharedLog {
     /// left.
     pub(super) fn search_end(&self, head: LogHead, known: u64) -> Result<(u64, LogEnd)> {
         let mut there = head.checkpoint.max(head.oldest - 1).max(known);
-        let doubling = |from: u64| (0..PROBES).map(move |n| from + (1 << n));
-        let mut numbers: Vec<u64> = once(there).chain(doubling(there)).collect();
-        let (mut last, mut missing) = (None, None);
+        let mut doublings = 0;
+        let doubling = |from: u64, first: u64| {
+            (first..first + PROBES).map(move |n| from.saturating_add(1 << n.min(MOST_DOUBLINGS)))
+        };
+        let mut numbers: Vec<u64> = once(there).chain(doubling(there, 0)).collect();
+        let (mut last, mut missing) = (Ok(None), None);
         loop {
             let start = there;
             for (number, read) in numbers.iter().zip(self.begin_headers(&numbers)) {
-                match self.finish_header(*number, read)? {
-                    Some(header) => (there, last) = (*number, Some(header)),
+                match self.finish_header(*number, read) {
+                    // A damaged one is there. What it says is of no use, unless it is the last.
+                    Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
+                    header @ (Err(_) | Ok(Some(_))) => (there, last) = (*number, header),
                     // Nothing is as old as the beginning.
-                    None if *number == start => {}
-                    None => {
+                    Ok(None) if *number == start => {}
+                    Ok(None) => {
                         missing = Some(*number);
                         break;
                     }
@@ -269,11 +275,14 @@ impl SharedLog {
                     let step = (missing - there).div_ceil(PROBES + 1);
                     (there + step..missing).step_by(step as usize).collect()
                 }
-                None => doubling(there).collect(),
+                None => {
+                    doublings += PROBES;
+                    doubling(there, doublings).collect()
+                }
             };
         }
         let end = LogEnd { next: there + 1, ..LogEnd::default() };
-        let Some(EntryHeader { claim, checkpoint, last, .. }) = last else {
+        let Some(EntryHeader { claim, checkpoint, last, .. }) = last? else {
             return Ok((there, end));
         };
         Ok((there, LogEnd { claim, checkpoint, last, ..end }))

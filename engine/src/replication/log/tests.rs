@@ -396,6 +396,42 @@ fn a_search_that_meets_a_hole_of_the_collector_is_seen() {
     assert_eq!(log.end().unwrap().next, writer.next());
 }
 
+/// Bug: a search for the end of a long log took as many requests as that has entries, over 64. Cause:
+/// the distances that double began again at one in each round. Fix: they go on.
+#[test]
+fn the_end_of_a_long_log_takes_few_requests() {
+    let server = ObjectServer::new();
+    let (machine, mut writer) = begun(&server);
+    for lsn in 4..3000 {
+        writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
+    }
+    let before = server.requests();
+    assert_eq!(machine.log.end().unwrap().next, writer.next());
+    let took = server.requests() - before;
+    assert!(took < 60, "{took} requests");
+}
+
+/// Bug: a damaged entry in the midst of the log kept it from being opened. Cause: a search for the end
+/// reads headers of entries, and the damage of each failed it. Fix: such an entry is there. Damage
+/// of the last one alone is told, since that says who writes.
+#[test]
+fn damage_in_the_midst_keeps_no_search_from_the_end() {
+    let server = ObjectServer::new();
+    let (machine, mut writer) = begun(&server);
+    for lsn in 4..20 {
+        writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
+    }
+    let (log, last) = (&machine.log, writer.next() - 1);
+    let checkpoint = log.head().unwrap().0.checkpoint;
+    for number in checkpoint.max(2)..last {
+        server.damage(&entry_name(number), 20);
+    }
+    assert_eq!(log.end().unwrap(), LogEnd { next: last + 1, ..log.end().unwrap() });
+    assert_eq!(log.end().unwrap().last, 19);
+    server.damage(&entry_name(last), 20);
+    assert_eq!(log.end().unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
 /// The names of a register that have a place.
 fn places(log: &SharedLog, register: &Register) -> Vec<(String, FollowerPlace)> {
     let registered = log.registered(register).unwrap().into_iter();

@@ -59,9 +59,11 @@ pub(super) struct JobState {
     /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
     /// compaction replaces meanwhile is given back: no checkpoint has it any more.
     ahead: Option<Vec<Weak<Extent>>>,
-    /// The log was too long. Once all up to here is drained, another checkpoint makes it shorter,
-    /// though nothing is written any more.
+    /// The log was too long. Once all up to here is drained, and nothing is written any more,
+    /// another checkpoint makes it shorter.
     shortens: Option<Lsn>,
+    /// The last commit of the last look.
+    seen: Lsn,
 }
 
 /// The job.
@@ -80,20 +82,26 @@ impl CheckpointJob {
     pub(super) fn new(claim: u64, sent: SentData, base: LogBase) -> CheckpointJob {
         let pieces = DataPieces { claim, next: 0 };
         CheckpointJob {
-            state: Mutex::new(JobState { pieces, sent, base, ahead: None, shortens: None }),
+            state: Mutex::new(JobState {
+                pieces,
+                sent,
+                base,
+                ahead: None,
+                shortens: None,
+                seen: 0,
+            }),
             stage: Mutex::default(),
             hindered: Mutex::default(),
             next_entry: AtomicU64::new(claim + 1),
         }
     }
 
-    /// A checkpoint is due; whether it waits for that now. Else one is on its way.
-    pub(super) fn set_due(&self) -> bool {
+    /// A checkpoint is due, unless one is on its way.
+    pub(super) fn set_due(&self) {
         let mut stage = self.stage.lock();
         if matches!(*stage, CheckpointStage::None) {
             *stage = CheckpointStage::Due;
         }
-        matches!(*stage, CheckpointStage::Due)
     }
 
     /// The checkpoint that is due has failed. Parts that go out between two failures of another one
@@ -162,10 +170,7 @@ impl Shipper {
     pub(super) fn send_some(&self, engine: &Engine) -> Result<bool> {
         let job = &self.checkpoints;
         let mut state = job.state.lock();
-        let is_drained = |lsn| oldest_above_levels(engine).is_ok_and(|oldest| oldest > lsn);
-        if state.shortens.is_some_and(is_drained) && job.set_due() {
-            state.shortens = None;
-        }
+        self.look_at_rest(&mut state, engine);
         if !self.begins(engine) {
             return Ok(false);
         }
@@ -183,6 +188,19 @@ impl Shipper {
         *job.stage.lock() =
             sent.map_or(CheckpointStage::Due, |sent| CheckpointStage::Ready(sent, 0));
         Ok(true)
+    }
+
+    /// Where the log was too long, and nothing is written any more, has a checkpoint follow the
+    /// drains.
+    fn look_at_rest(&self, state: &mut JobState, engine: &Engine) {
+        let Some(until) = state.shortens else { return };
+        let visible = engine.shared.committer.visible();
+        let rests = std::mem::replace(&mut state.seen, visible) == visible;
+        let is_none = || matches!(*self.checkpoints.stage.lock(), CheckpointStage::None);
+        if rests && is_none() && oldest_above_levels(engine).is_ok_and(|oldest| oldest > until) {
+            self.checkpoints.set_due();
+            state.shortens = None;
+        }
     }
 
     /// Whether a checkpoint is due and may be sent now. The caller has the state.
