@@ -3,6 +3,7 @@
 #include "ha_terrace.h"
 #include "partitions.h"
 #include "renames.h"
+#include "settle.h"
 
 #include <algorithm>
 #include <atomic>
@@ -25,19 +26,24 @@ static std::set<Bytes> astray;
 /* Openings take no lock while there are none. */
 static std::atomic<bool> has_astray{false};
 
-Bytes version_of(const Bytes &table)
+/* How much of a definition says its version. */
+static const size_t WITH_VERSION = VERSION_AT + 2 + MY_UUID_SIZE;
+
+Bytes version_in(const Bytes &definition)
 {
-  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
-  if (!file)
-    return Bytes();
-  char bytes[VERSION_AT + 2 + MY_UUID_SIZE] = {0};
-  const bool is_whole = fread(bytes, sizeof(bytes), 1, file) == 1;
-  fclose(file);
-  const bool is_table = is_whole && uchar(bytes[0]) == 0xfe && bytes[1] == 1;
-  const char *version = bytes + VERSION_AT;
+  const char *bytes = definition.data(), *version = bytes + VERSION_AT;
+  const bool is_table =
+    definition.size() >= WITH_VERSION && uchar(bytes[0]) == 0xfe && bytes[1] == 1;
   if (!is_table || version[0] != EXTRA2_TABLEDEF_VERSION || version[1] != MY_UUID_SIZE)
     return Bytes();
   return Bytes(version + 2, MY_UUID_SIZE);
+}
+
+Bytes version_of(const Bytes &table)
+{
+  Bytes definition;
+  read_file("./" + table + ".frm", &definition, WITH_VERSION);
+  return version_in(definition);
 }
 
 Bytes mark_of(const Bytes &table)
@@ -47,7 +53,7 @@ Bytes mark_of(const Bytes &table)
     library_has(table) ? std::vector<Bytes>() : partitions_of(table);
   const Bytes &name = partitions.empty() ? table : partitions.front();
   terrace_table *opened =
-    terrace_database_existing_table(terrace_db, name.c_str(), failure.out());
+    terrace_database_existing_table(database(), name.c_str(), failure.out());
   terrace_value value = {};
   Bytes found;
   if (opened &&
@@ -76,7 +82,7 @@ terrace_status mark_all_of(const Bytes &table, Failure *failure)
   for (const Bytes &name : names)
   {
     terrace_table *opened =
-      terrace_database_existing_table(terrace_db, name.c_str(), Failure().out());
+      terrace_database_existing_table(database(), name.c_str(), Failure().out());
     // Also one that is there: where rows expire it would go before them.
     if (opened && status == TERRACE_OK)
       status = mark(opened, version, failure);

@@ -41,8 +41,8 @@ static const ulong RETRY_MICROSECONDS = 50000;
 static terrace_status try_once(const Bytes &id, bool to_commit, Failure *failure)
 {
   return to_commit
-           ? terrace_database_commit_prepared(terrace_db, id.data(), id.size(), failure->out())
-           : terrace_database_roll_back_prepared(terrace_db, id.data(), id.size(), failure->out());
+           ? terrace_database_commit_prepared(database(), id.data(), id.size(), failure->out())
+           : terrace_database_roll_back_prepared(database(), id.data(), id.size(), failure->out());
 }
 
 /* Whether a failure may pass. A database that has stopped makes nothing durable any more. */
@@ -51,7 +51,7 @@ static bool is_passing(terrace_status status)
   Failure failure;
   return status == TERRACE_FULL ||
          (status == TERRACE_UNAVAILABLE &&
-          terrace_database_sync(terrace_db, failure.out()) == TERRACE_OK);
+          terrace_database_sync(database(), failure.out()) == TERRACE_OK);
 }
 
 terrace_status carry_out(THD *thd, const Bytes &id, bool to_commit, Failure *failure)
@@ -136,7 +136,7 @@ static void answer(std::unique_lock<std::mutex> *held)
   now.swap(asked);
   held->unlock();
   Failure failure;
-  if (is_over || terrace_database_sync(terrace_db, failure.out()) == TERRACE_OK)
+  if (is_over || terrace_database_sync(database(), failure.out()) == TERRACE_OK)
   {
     for (void *cookie : now)
       commit_checkpoint_notify_ha(cookie);

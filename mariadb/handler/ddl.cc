@@ -98,7 +98,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   terrace_table *created = nullptr;
   int wrong = set_attributes(form->s->option_struct, options);
   if (!wrong)
-    created = terrace_database_create_table(terrace_db, of_table.c_str(), options, failure.out());
+    created = terrace_database_create_table(database(), of_table.c_str(), options, failure.out());
   terrace_table_options_free(options);
   if (wrong)
     return wrong;
@@ -170,7 +170,7 @@ std::vector<Bytes> library_tables()
 {
   Failure failure;
   std::vector<Bytes> all;
-  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
+  terrace_strings *names = terrace_database_table_names(database(), failure.out());
   for (size_t i = 0; i < terrace_strings_len(names); i++)
     all.push_back(terrace_strings_at(names, i));
   terrace_strings_free(names);
@@ -180,7 +180,7 @@ std::vector<Bytes> library_tables()
 bool library_has(const Bytes &name)
 {
   terrace_table *found =
-    terrace_database_existing_table(terrace_db, name.c_str(), Failure().out());
+    terrace_database_existing_table(database(), name.c_str(), Failure().out());
   terrace_table_free(found);
   return found != nullptr;
 }
@@ -189,7 +189,7 @@ int drop_library_table(const Bytes &name)
 {
   Failure failure;
   Open_table *opened = Open_table::acquire(name, &failure);
-  terrace_status status = terrace_database_drop_table(terrace_db, name.c_str(), failure.out());
+  terrace_status status = terrace_database_drop_table(database(), name.c_str(), failure.out());
   if (status == TERRACE_OK)
     Open_table::forget(name);
   if (opened && status == TERRACE_OK)
@@ -212,7 +212,7 @@ int wait_for_drop(THD *thd, const Bytes &name)
     return 0;
   Failure failure;
   terrace_table *dropped =
-    terrace_database_existing_table(terrace_db, name.c_str(), failure.out());
+    terrace_database_existing_table(database(), name.c_str(), failure.out());
   const int error = dropped ? wait_for_writers(thd, dropped) : 0;
   terrace_table_free(dropped);
   return error;
@@ -295,13 +295,13 @@ int rename_library_table(const Bytes &from, const Bytes &to)
   if (is_way_back)
     if (int error = rename_references(from, to))
       return error;
-  if (terrace_database_rename_table(terrace_db, from.c_str(), to.c_str(), failure.out()) !=
+  if (terrace_database_rename_table(database(), from.c_str(), to.c_str(), failure.out()) !=
       TERRACE_OK)
     return library_has(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
   Open_table::rename(from, to);
   const int error = is_way_back ? 0 : rename_references(from, to);
   // The server takes a rename that has failed for one that was not done. Its keys have not moved.
-  if (error && terrace_database_rename_table(terrace_db, to.c_str(), from.c_str(),
+  if (error && terrace_database_rename_table(database(), to.c_str(), from.c_str(),
                                              failure.out()) == TERRACE_OK)
     Open_table::rename(to, from);
   return error;
@@ -313,7 +313,7 @@ Bytes copied_table(const Bytes &copy)
   const std::vector<Bytes> partitions = library_has(copy) ? std::vector<Bytes>() : partitions_of(copy);
   const Bytes &name = partitions.empty() ? copy : partitions.front();
   terrace_table *table =
-    terrace_database_existing_table(terrace_db, name.c_str(), failure.out());
+    terrace_database_existing_table(database(), name.c_str(), failure.out());
   terrace_value value = {};
   Bytes found;
   if (table && terrace_table_get(table, COPY_OF, sizeof(COPY_OF), &value, failure.out()) ==
@@ -384,7 +384,7 @@ int ha_terrace::truncate()
   // As a drop.
   begin_definition(ha_thd(), terrace_string_text(name));
   const terrace_status status =
-    terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
+    terrace_database_truncate_table(database(), terrace_string_text(name), failure.out());
   terrace_string_free(name);
   if (status != TERRACE_OK)
     return failure.handler_error(ha_thd());
@@ -523,7 +523,7 @@ int ha_terrace::check_indexes()
 int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
 {
   Failure failure;
-  terrace_report *report = terrace_database_verify(terrace_db, failure.out());
+  terrace_report *report = terrace_database_verify(database(), failure.out());
   if (!report)
     return HA_ADMIN_FAILED;
   size_t unreadable = terrace_report_unreadable(report);

@@ -2,7 +2,8 @@
   The key of a row is a name of the library, `db/t`, or `db/`. Its value has a byte of the format, a byte
   of flags, the stamp in 8 bytes, the length of the definition in 4, the definition (`.frm`), and the
   list of partitions (`.par`) in the rest. That of a database has its options (`db.opt`) as definition.
-  That of a table whose definition is too large for a value has an empty one. The row of HEAD has there what a server that reads the others has to agree with.
+  That of a table whose definition is too large for a value has an empty one. The row of HEAD has there
+  what a server that reads the others has to agree with, and the greatest stamp of all.
 */
 #include "definitions.h"
 #include "engine.h"
@@ -32,13 +33,6 @@ static const Bytes HEAD(1, '\0');
 
 /* Databases that each server has of its own. */
 static const char *const OF_SERVER[] = {"mysql", "performance_schema", "sys"};
-
-struct Definition
-{
-  bool is_there = false, is_changing = false;
-  ulonglong stamp = 0;
-  Bytes image, partitions;
-};
 
 /* The greatest of all rows, once these were read. */
 static ulonglong last_stamp = 0;
@@ -86,13 +80,82 @@ static Definition parse(const char *value, size_t length)
   return one;
 }
 
+terrace_status find_definition_row(const Bytes &name, const terrace_transaction *view, Definition *one,
+                                   Failure *failure)
+{
+  *one = Definition();
+  Table_ref table(terrace_database_existing_table(database(), DEFINITIONS, failure->out()));
+  terrace_status status = table ? TERRACE_OK : failure->status();
+  if (status == TERRACE_OK)
+  {
+    Found_value found;
+    status = view ? terrace_transaction_get(view, table, name.data(), name.size(), found.out(),
+                                            failure->out())
+                  : terrace_table_get(table, name.data(), name.size(), found.out(), failure->out());
+    if (status == TERRACE_OK)
+      *one = parse(found.data(), found.length());
+  }
+  // A writer of an earlier version has no such table.
+  if (status != TERRACE_NOT_FOUND && status != TERRACE_MISSING_TABLE)
+    return status;
+  failure->clear();
+  return TERRACE_OK;
+}
+
+terrace_status each_definition(const Bytes &beginning, Failure *failure,
+                               const std::function<void(const Bytes &, const Definition &)> &each)
+{
+  Table_ref table(terrace_database_existing_table(database(), DEFINITIONS, failure->out()));
+  if (!table)
+    return failure->status() == TERRACE_MISSING_TABLE ? TERRACE_OK : failure->status();
+  const terrace_range range = {{beginning.data(), beginning.size(), TERRACE_PREFIX},
+                               {nullptr, 0, TERRACE_UNBOUNDED}};
+  terrace_cursor *cursor =
+    terrace_table_cursor(table, beginning.empty() ? nullptr : &range, failure->out());
+  terrace_status status = cursor ? TERRACE_OK : failure->status();
+  terrace_row row;
+  while (status == TERRACE_OK &&
+         (status = terrace_cursor_next(cursor, &row, failure->out())) == TERRACE_OK)
+    if (row.key_len && row.key[0] != HEAD[0])
+      each(Bytes(row.key, row.key_len), parse(row.value, row.value_len));
+  terrace_cursor_free(cursor);
+  return status == TERRACE_NOT_FOUND ? TERRACE_OK : status;
+}
+
+terrace_status newest_stamp(ulonglong *stamp, Failure *failure)
+{
+  Definition head;
+  const terrace_status status = find_definition_row(HEAD, nullptr, &head, failure);
+  *stamp = head.stamp;
+  return status;
+}
+
+bool reads_definitions(Bytes *why)
+{
+  Failure failure;
+  Definition head;
+  if (find_definition_row(HEAD, nullptr, &head, &failure) != TERRACE_OK)
+    *why = failure.message();
+  else if (head.image.empty())
+    *why = "its writer is of a version that has no definitions of tables there";
+  else if (uchar(head.image[0]) != lower_case_table_names)
+    *why = "its writer has lower_case_table_names=" + std::to_string(uchar(head.image[0])) +
+           ", and this server has to have the same";
+  else if (atol(head.image.c_str() + 1) > long(MYSQL_VERSION_ID))
+    *why = "its writer is a newer server, of version " + head.image.substr(1) +
+           ": upgrade those that follow it first";
+  else
+    return true;
+  return false;
+}
+
 /* The library's table of definitions, and changes of it that become one commit. */
 class Rows
 {
 public:
   explicit Rows(Failure *failure_arg)
     : failure(failure_arg),
-      table(terrace_database_table(terrace_db, DEFINITIONS, failure_arg->out())),
+      table(terrace_database_table(database(), DEFINITIONS, failure_arg->out())),
       batch(terrace_batch_new()), status(table ? TERRACE_OK : failure_arg->status())
   {}
   ~Rows()
@@ -133,7 +196,7 @@ public:
     if (status != TERRACE_OK || !terrace_batch_len(batch))
       return status;
     terrace_pending *pending =
-      terrace_database_enqueue(terrace_db, batch, TERRACE_RELAXED, failure->out());
+      terrace_database_enqueue(database(), batch, TERRACE_RELAXED, failure->out());
     status = pending ? terrace_pending_wait(pending, failure->out()) : failure->status();
     terrace_pending_free(pending);
     return status;
@@ -231,6 +294,7 @@ static bool publish(const std::set<Bytes> &names, const Is_here &is_here, Bytes 
   Failure failure;
   Rows rows(&failure);
   bool is_whole = true;
+  const ulonglong before = last_stamp;
   if (!knows_stamps)
   {
     std::set<Bytes> all;
@@ -242,6 +306,14 @@ static bool publish(const std::set<Bytes> &names, const Is_here &is_here, Bytes 
       *why = "cannot read the files of " + name + ": " + strerror(my_errno);
       is_whole = false;
     }
+  // Readers look at this one alone, now and then.
+  if (last_stamp != before)
+  {
+    Definition head;
+    of_files(HEAD, is_here, &head);
+    head.stamp = last_stamp;
+    rows.put(HEAD, head);
+  }
   if (rows.commit() == TERRACE_OK)
     return is_whole;
   *why = failure.message();

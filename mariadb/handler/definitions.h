@@ -23,6 +23,25 @@
 #include <functional>
 #include <set>
 
+struct Definition
+{
+  bool is_there = false, is_changing = false;
+  ulonglong stamp = 0;
+  /* Of a table the definition (`.frm`), empty where it is too large, and its list of partitions (`.par`). */
+  Bytes image, partitions;
+};
+
+/* The row of a name as a transaction sees it, or the newest one without any; none is no error. */
+terrace_status find_definition_row(const Bytes &name, const terrace_transaction *view, Definition *one,
+                                   Failure *failure);
+/* All newest rows whose names begin so. */
+terrace_status each_definition(const Bytes &beginning, Failure *failure,
+                               const std::function<void(const Bytes &, const Definition &)> &each);
+/* What a server that reads the rows has to agree with: lower_case_table_names, and its version. */
+bool reads_definitions(Bytes *why);
+/* The greatest stamp of all rows. */
+terrace_status newest_stamp(ulonglong *stamp, Failure *failure);
+
 /* The name of the row of a table's or a partition's database. */
 Bytes database_of(const Bytes &table);
 /* Whether a table has a row: the engine's own, and what a statement uses for itself, have none. */

@@ -99,12 +99,12 @@ static const char MARKS[] = "#terrace/marks";
 
 Store_mark::Store_mark()
 {
-  terrace_table *marks = terrace_database_table(terrace_db, MARKS, failure.out());
+  terrace_table *marks = terrace_database_table(database(), MARKS, failure.out());
   if (!marks)
     return;
   terrace_batch *batch = terrace_batch_new();
   if (terrace_batch_put(batch, marks, "", 0, "", 0, failure.out()) == TERRACE_OK)
-    pending = terrace_database_enqueue(terrace_db, batch, TERRACE_REMOTE, failure.out());
+    pending = terrace_database_enqueue(database(), batch, TERRACE_REMOTE, failure.out());
   terrace_batch_free(batch);
   terrace_table_free(marks);
 }

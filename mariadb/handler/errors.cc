@@ -56,6 +56,12 @@ int Failure::handler_error(THD *thd) const
     if (thd && thd_kill_level(thd) != THD_IS_NOT_KILLED)
       return HA_ERR_ABORTED_BY_USER;
     break;
+  case TERRACE_MISSING_TABLE:
+  case TERRACE_INVALID:
+    // The writer has dropped or emptied the table since the view, or the open handle, was taken.
+    if (follows())
+      return HA_ERR_TABLE_DEF_CHANGED;
+    break;
   case TERRACE_FENCED:
     // Another opening may have the store of tables with TERRACE_TIER alone: then it stops.
     if (has_role())

@@ -65,7 +65,8 @@ int Open_table::find_number(const terrace_table_options *options, Failure *failu
   if (!found)
     return 1;
   if (!keeper)
-    keeper = terrace_database_table(terrace_db, KEEPER, failure->out());
+    keeper = only_reads() ? terrace_database_existing_table(database(), KEEPER, failure->out())
+                          : terrace_database_table(database(), KEEPER, failure->out());
   if (!keeper)
     return 1;
   has_keeper = true;
@@ -105,7 +106,7 @@ int Open_table::take_tag(terrace_table_options *options, Failure *failure)
   for (auto &one : kept)
     error = error || put_own(nullptr, one.first, one.second, TERRACE_RELAXED);
   // Behind what was put, in the order of commits.
-  error = error || terrace_database_set_table_options(terrace_db, terrace_string_text(now), options,
+  error = error || terrace_database_set_table_options(database(), terrace_string_text(now), options,
                                                       failure->out()) != TERRACE_OK;
   terrace_string_free(now);
   const ulonglong tag = number;
@@ -146,7 +147,7 @@ int Open_table::find_mark(Failure *failure)
   if (!has_keeper)
     return 0;
   Failure of_keeper;
-  keeper = terrace_database_existing_table(terrace_db, KEEPER, of_keeper.out());
+  keeper = terrace_database_existing_table(database(), KEEPER, of_keeper.out());
   if (!keeper)
     return 0;
   const Bytes of_all(8, '\0');
@@ -293,7 +294,7 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
       error = my_errno;
     if (!error && will_expire != has_ttl_now)
       error = will_expire ? move_own(thd, wanted) : set_mark(thd, true);
-    if (!error && terrace_database_set_table_options(terrace_db, terrace_string_text(of_table),
+    if (!error && terrace_database_set_table_options(database(), terrace_string_text(of_table),
                                                      wanted, failure.out()) != TERRACE_OK)
       error = failure.handler_error(thd);
     if (!error)

@@ -57,6 +57,7 @@ public:
   int take_place(const Bytes &table, const Bytes &copy, const Bytes &name);
   int truncate() override;
   int delete_all_rows() override;
+  int discover_check_version() override;
   int reset_auto_increment(ulonglong value) override;
   void update_create_info(HA_CREATE_INFO *info) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
@@ -253,6 +254,7 @@ private:
   void begin_scan(uchar prefix, ulonglong made);
   void end_scan();
   int begin_read();
+  int begin_followed_read();
   uint scan_kind() const;
   int choose_kind(uint *kind) const;
   uint locking_kind() const;

@@ -73,7 +73,10 @@ int ha_terrace::open(const char *name, int, uint)
     return HA_ERR_NO_SUCH_TABLE;
   if (int error = refuse_astray(table_of_partition(of_table)))
     return error;
-  open_table = Open_table::acquire(of_table, &failure);
+  if (!follows())
+    open_table = Open_table::acquire(of_table, &failure);
+  else if (int error = Open_table::follow(of_table, table_share, &open_table, &failure))
+    return error;
   if (!open_table)
   {
     if (failure.status() == TERRACE_OK)
@@ -156,6 +159,23 @@ int ha_terrace::close()
     Open_table::release(open_table);
   open_table = nullptr;
   return 0;
+}
+
+/*
+  Whether a table that the server has open has another definition at the writer by now. The server then
+  opens it anew, and asks for its definition. It cannot do so where the connection has locked that out, and
+  a transaction goes on with its view: then a read finds out, if there is something to find.
+*/
+int ha_terrace::discover_check_version()
+{
+  THD *thd = ha_thd();
+  if (!follows() || !open_table || thd->tx_read_only || thd->global_read_lock.is_acquired() ||
+      thd->current_backup_stage != BACKUP_FINISHED)
+    return 0;
+  const Trx *of_connection = Trx::existing(thd);
+  if (of_connection && of_connection->holds_view())
+    return 0;
+  return !has_stamp(open_table->name_of_table(), open_table->stamp, nullptr);
 }
 
 /* Nothing of a statement outlives it: the server uses the handler for other ones. */

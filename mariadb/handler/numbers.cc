@@ -68,7 +68,7 @@ std::vector<Number> all_numbers()
   std::vector<Number> numbers;
   Failure failure;
   terrace_string *text =
-    terrace_db ? terrace_database_get_statistics_json(terrace_db, failure.out()) : nullptr;
+    database() ? terrace_database_get_statistics_json(database(), failure.out()) : nullptr;
   if (!text)
     return numbers;
   const uchar *begin = reinterpret_cast<const uchar *>(terrace_string_text(text));

@@ -61,7 +61,7 @@ public:
     for (auto &one : of_all)
       if (terrace_transaction_options_set(options, one[0], one[1], failure->out()) != TERRACE_OK)
         return failure->status();
-    handle = terrace_database_begin(terrace_db, options, failure->out());
+    handle = terrace_database_begin(database(), options, failure->out());
     return handle ? TERRACE_OK : failure->status();
   }
 

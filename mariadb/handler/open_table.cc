@@ -61,7 +61,7 @@ Open_table *Open_table::acquire(const Bytes &name, Failure *failure)
     open->users = 1;
   }
   YIELD("open");
-  open->table = terrace_database_existing_table(terrace_db, name.c_str(), failure->out());
+  open->table = terrace_database_existing_table(database(), name.c_str(), failure->out());
   const bool is_open = open->table && !open->load(failure);
   {
     std::lock_guard<std::mutex> guard(registry_lock);
@@ -80,6 +80,39 @@ Open_table *Open_table::acquire(const Bytes &name, Failure *failure)
   terrace_table_free(open->table);
   delete open;
   return nullptr;
+}
+
+int Open_table::follow(const Bytes &name, const TABLE_SHARE *definition, Open_table **open,
+                       Failure *failure)
+{
+  Stamp stamp;
+  Bytes version;
+  if (int error = find_stamp(current_thd, name, &stamp, &version))
+    return error;
+  if (version != version_of(definition))
+    return HA_ERR_TABLE_DEF_CHANGED;
+  {
+    // Handlers that have the one before go on with it until their statements end.
+    std::lock_guard<std::mutex> guard(registry_lock);
+    auto found = registry.find(name);
+    if (found != registry.end() && !found->second->is_loading && !(found->second->stamp == stamp))
+      registry.erase(found);
+  }
+  *open = acquire(name, failure);
+  if (!*open)
+    return 0;
+  {
+    std::lock_guard<std::mutex> guard(registry_lock);
+    if (!(*open)->stamp.generation)
+      (*open)->stamp = stamp;
+  }
+  // It is of that definition if that is the newest one still.
+  if ((*open)->stamp == stamp && has_stamp(name, stamp, nullptr))
+    return 0;
+  forget(name);
+  release(*open);
+  *open = nullptr;
+  return HA_ERR_TABLE_DEF_CHANGED;
 }
 
 /* The last user gives back the numbers that no row has. */

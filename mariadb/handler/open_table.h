@@ -21,6 +21,7 @@
 
 #include "attributes.h"
 #include "errors.h"
+#include "follower.h"
 #include "layout.h"
 #include "online.h"
 #include "server.h"
@@ -37,6 +38,12 @@ class Open_table
 public:
   /* The table of a name, opened if no handler has it open. NULL after an error. */
   static Open_table *acquire(const Bytes &name, Failure *failure);
+  /*
+    The same on a server that follows another one, for a definition: where the table has got another one
+    since, or changes meanwhile, it is HA_ERR_TABLE_DEF_CHANGED.
+  */
+  static int follow(const Bytes &name, const TABLE_SHARE *definition, Open_table **open,
+                    Failure *failure);
   static void release(Open_table *table);
   /* When the plugin starts: looks for the table that keeps what others cannot. */
   static void find_keeper();
@@ -104,6 +111,8 @@ public:
   void forget_values_of(uint index);
 
   terrace_table *table = nullptr;
+  /* What it was opened as, on a server that follows another one. */
+  Stamp stamp;
   /* An ALTER TABLE in place is under way: the layout has names that no definition has. */
   std::atomic<bool> is_altered{false};
 

@@ -196,7 +196,7 @@ terrace_status move_pieces(const std::vector<Bytes> &names, const Bytes &from, c
     // The foreign keys go first (references.h).
     if (rename_references(name, wanted))
       return TERRACE_INTERNAL;
-    if (terrace_database_rename_table(terrace_db, name.c_str(), wanted.c_str(), failure->out()) !=
+    if (terrace_database_rename_table(database(), name.c_str(), wanted.c_str(), failure->out()) !=
         TERRACE_OK)
       return failure->status();
     Open_table::rename(name, wanted);

@@ -3,6 +3,7 @@
 */
 #include "attributes.h"
 #include "engine.h"
+#include "follower.h"
 #include "ha_terrace.h"
 #include "mysqld.h"
 #include "partitions.h"
@@ -18,7 +19,12 @@
 #include <string>
 
 handlerton *terrace_hton;
-terrace_database *terrace_db;
+static terrace_database *terrace_db;
+
+Database_ref database()
+{
+  return follows() ? Database_ref(database_of_follower()) : Database_ref(terrace_db);
+}
 
 /* Where the database lies unless a variable says so, and where earlier releases put it. */
 static const char DEFAULT_DIR[] = "#terrace.d";
@@ -29,7 +35,7 @@ void ignore_db_dirs_append(const char *dirname);
 
 static char *data_dir, *pm_path, *mode, *memory_index, *cache_size, *memory, *level1_size,
   *compression, *direct_io, *object_store, *object_cache, *monitor_address, *monitor_token_file, *share,
-  *credentials_file;
+  *follow, *node_name, *credentials_file;
 static terrace_monitor *monitor;
 
 #define TERRACE_OPTION(name, text) \
@@ -60,6 +66,10 @@ TERRACE_OPTION(object_store, "The URL of the object store for tables with TERRAC
 TERRACE_OPTION(object_cache, "The size of what is kept here of objects");
 TERRACE_OPTION(share, "The URL of the object store that all commits are shipped to, so that other "
                       "machines can follow or take over");
+TERRACE_OPTION(follow, "The URL of the object store of another server, whose tables this one shows. It "
+                       "only reads them");
+TERRACE_OPTION(node_name, "The name under which the store keeps what this server has not read yet while "
+                          "it is away");
 TERRACE_OPTION(credentials_file, "A file with lines NAME=value of credentials for object stores, as "
                                  "AWS_SECRET_ACCESS_KEY, which nobody else may read");
 TERRACE_OPTION(monitor_address, "Where the page of the database is served, such as 127.0.0.1:8080");
@@ -135,6 +145,8 @@ static struct st_mysql_sys_var *variables[] = {
   MYSQL_SYSVAR(object_store),
   MYSQL_SYSVAR(object_cache),
   MYSQL_SYSVAR(share),
+  MYSQL_SYSVAR(follow),
+  MYSQL_SYSVAR(node_name),
   MYSQL_SYSVAR(credentials_file),
   MYSQL_SYSVAR(monitor_address),
   MYSQL_SYSVAR(monitor_token_file),
@@ -159,6 +171,7 @@ static bool set_options(terrace_options *options, Failure *failure)
                              {"direct_io", direct_io},
                              {"object_store", object_store},
                              {"object_cache", object_cache},
+                             {"follower_name", follows() ? node_name : nullptr},
                              {"threads", tuned_threads},
                              {"bytes_per_second", tuned_bytes_per_second}};
   for (auto &option : of_all)
@@ -263,7 +276,7 @@ static void serve_page()
     return;
   }
   Failure failure;
-  monitor = terrace_monitor_serve(terrace_db, monitor_address, has_token ? token.c_str() : nullptr,
+  monitor = terrace_monitor_serve(database(), monitor_address, has_token ? token.c_str() : nullptr,
                                   failure.out());
   if (!monitor)
     sql_print_error("Terrace: %s", failure.message());
@@ -282,10 +295,14 @@ static void open_with_store(terrace_options *options, Failure *failure)
   const ulonglong last = my_interval_timer() + STORE_SECONDS * 1000000000;
   for (;;)
   {
-    terrace_db = terrace_open(data_dir, options, failure->out());
-    if (terrace_db || !has_role() || failure->status() != TERRACE_UNAVAILABLE || abort_loop ||
+    if (follows())
+      begin_follower(data_dir, options, failure);
+    else
+      terrace_db = terrace_open(data_dir, options, failure->out());
+    if (database() || !has_role() || failure->status() != TERRACE_UNAVAILABLE || abort_loop ||
         my_interval_timer() > last)
       return;
+    end_follower();
     sql_print_warning("Terrace: the start waits for the shared store: %s", failure->message());
     failure->clear();
     my_sleep(RETRY_MICROSECONDS);
@@ -304,17 +321,19 @@ static bool open_database()
       terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK &&
       terrace_options_set_progress(options, goes_on, nullptr, failure.out()) == TERRACE_OK)
     open_with_store(options, &failure);
-  if (!terrace_db && has_role() && failure.status() == TERRACE_FENCED)
+  if (!database() && !follows() && failure.status() == TERRACE_FENCED)
   {
     begin_fenced(failure.message());
     if (set_role(options, &of_reader))
       terrace_db = terrace_open_read_only(data_dir, options, of_reader.out());
   }
   terrace_options_free(options);
-  if (!terrace_db)
+  const bool is_open = database();
+  const bool is_of_reader = only_reads() && !follows();
+  if (!is_open)
     sql_print_error("Terrace: cannot open the database in %s: %s", data_dir,
-                    only_reads() ? of_reader.message() : failure.message());
-  return terrace_db;
+                    is_of_reader ? of_reader.message() : failure.message());
+  return is_open;
 }
 
 static int start(void *place)
@@ -330,7 +349,7 @@ static int start(void *place)
   set_backup_functions(terrace_hton);
   set_transaction_functions(terrace_hton);
 
-  if (!take_over_former() || !begin_role(share, object_store, credentials_file))
+  if (!take_over_former() || !begin_role(share, follow, object_store, credentials_file))
     return 1;
   // No check comes before the start.
   if (THDVAR(nullptr, durability) == REMOTE && !has_role())
@@ -345,6 +364,11 @@ static int start(void *place)
   if (!load_references())
     return 1;
   Open_table::find_keeper();
+  if (follows() && !show_definitions(terrace_hton))
+  {
+    end_follower();
+    return 1;
+  }
   prepare_recovery(terrace_hton);
   serve_page();
   return 0;
@@ -352,11 +376,16 @@ static int start(void *place)
 
 static int stop(void *)
 {
-  if (!terrace_db)
+  if (!database())
     return 0;
   terrace_monitor_free(monitor);
   monitor = nullptr;
   give_drop_back();
+  if (follows())
+  {
+    end_follower();
+    return 0;
+  }
   Failure failure;
   if (terrace_close(terrace_db, failure.out()) != TERRACE_OK)
     sql_print_error("Terrace: closing failed: %s", failure.message());

@@ -69,7 +69,7 @@ int Trx::most_becomes_whole(bool is_due, ulonglong *bytes)
     return 0;
   Failure failure;
   const char *of_most = most->first.c_str();
-  terrace_table *table = terrace_database_existing_table(terrace_db, of_most, failure.out());
+  terrace_table *table = terrace_database_existing_table(database(), of_most, failure.out());
   int error = 0;
   bool is_whole;
   if (table)

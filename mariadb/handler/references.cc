@@ -166,7 +166,7 @@ static terrace_status write(const std::vector<Bytes> &removed, const std::vector
 {
   if (removed.empty() && added.empty())
     return TERRACE_OK;
-  terrace_table *table = terrace_database_table(terrace_db, REFERENCES, failure->out());
+  terrace_table *table = terrace_database_table(database(), REFERENCES, failure->out());
   if (!table)
     return failure->status();
   terrace_batch *batch = terrace_batch_new();
@@ -181,7 +181,7 @@ static terrace_status write(const std::vector<Bytes> &removed, const std::vector
                                failure->out());
   }
   if (status == TERRACE_OK)
-    status = terrace_database_write(terrace_db, batch, TERRACE_DURABLE, failure->out());
+    status = terrace_database_write(database(), batch, TERRACE_DURABLE, failure->out());
   terrace_batch_free(batch);
   terrace_table_free(table);
   if (status != TERRACE_OK)
@@ -310,7 +310,7 @@ int move_children(const Bytes &from, const Bytes &to) { return rename_in(from, t
 bool load_references()
 {
   Failure failure;
-  terrace_table *table = terrace_database_existing_table(terrace_db, REFERENCES, failure.out());
+  terrace_table *table = terrace_database_existing_table(database(), REFERENCES, failure.out());
   // There was never a foreign key.
   if (!table)
     return failure.status() == TERRACE_OK || failure.status() == TERRACE_MISSING_TABLE;

@@ -58,7 +58,7 @@ static Bytes key_of(ulonglong number)
 
 static terrace_status put(const Rename &rename, Failure *failure)
 {
-  terrace_table *renames = terrace_database_table(terrace_db, RENAMES, failure->out());
+  terrace_table *renames = terrace_database_table(database(), RENAMES, failure->out());
   if (!renames)
     return failure->status();
   const Bytes key = key_of(rename.number), value = rename.from + '\0' + rename.to;
@@ -83,7 +83,7 @@ static bool forget(std::vector<Rename> done)
     return true;
   Failure failure;
   bool is_done = true;
-  terrace_table *renames = terrace_database_existing_table(terrace_db, RENAMES, failure.out());
+  terrace_table *renames = terrace_database_existing_table(database(), RENAMES, failure.out());
   for (const Rename &rename : done)
   {
     const Bytes key = key_of(rename.number);
@@ -105,7 +105,7 @@ static std::vector<Rename> noted()
 {
   std::vector<Rename> found;
   Failure failure;
-  terrace_table *renames = terrace_database_existing_table(terrace_db, RENAMES, failure.out());
+  terrace_table *renames = terrace_database_existing_table(database(), RENAMES, failure.out());
   // No table was ever renamed.
   if (!renames)
     return found;

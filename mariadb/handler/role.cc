@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 static Bytes store;
+static bool is_follower = false;
 static std::atomic<bool> fenced{false};
 static std::mutex lock;
 /* Has the lock. */
@@ -87,20 +88,31 @@ static bool read_credentials(const char *path)
   return true;
 }
 
-bool begin_role(const char *share, const char *object_store, const char *credentials_file)
+bool begin_role(const char *share, const char *follow, const char *object_store,
+                const char *credentials_file)
 {
-  store = share ? share : "";
+  is_follower = follow && *follow;
+  store = is_follower ? follow : share ? share : "";
   fenced = false;
+  if (is_follower && share && *share)
+  {
+    sql_print_error("Terrace: a server shares its database or follows another one: leave "
+                    "terrace_share or terrace_follow out");
+    return false;
+  }
+  const char *variable = is_follower ? "terrace_follow" : "terrace_share";
   if (!store.empty() && !is_plain_url(store))
   {
-    sql_print_error("Terrace: terrace_share takes the URL of a store, without credentials, which "
-                    "terrace_credentials_file or the environment has");
+    sql_print_error("Terrace: %s takes the URL of a store, without credentials, which "
+                    "terrace_credentials_file or the environment has",
+                    variable);
     return false;
   }
   if (!store.empty() && object_store && *object_store && store != object_store)
   {
-    sql_print_error("Terrace: terrace_object_store is another store than terrace_share: cold levels "
-                    "of a shared database lie in its store, so leave terrace_object_store out");
+    sql_print_error("Terrace: terrace_object_store is another store than %s: cold levels of a shared "
+                    "database lie in its store, so leave terrace_object_store out",
+                    variable);
     return false;
   }
   return !credentials_file || !*credentials_file || read_credentials(credentials_file);
@@ -115,7 +127,7 @@ static void on_event(void *, const char *name, const char *json)
   if (strcmp(name, "role_change") || !strstr(json, "\"fenced\""))
     return;
   Failure failure;
-  if (!terrace_db || terrace_database_sync(terrace_db, failure.out()) != TERRACE_FENCED)
+  if (!database() || terrace_database_sync(database(), failure.out()) != TERRACE_FENCED)
     begin_fenced("another machine has taken the store over");
   else
     begin_fenced(failure.message());
@@ -125,13 +137,16 @@ bool set_role(terrace_options *options, Failure *failure)
 {
   if (!has_role())
     return true;
-  return terrace_options_set(options, "object_store", store.c_str(), failure->out()) == TERRACE_OK &&
-         terrace_options_set(options, "share", fenced ? "off" : "on", failure->out()) == TERRACE_OK &&
-         terrace_options_on_event(options, on_event, nullptr, failure->out()) == TERRACE_OK;
+  if (terrace_options_set(options, "object_store", store.c_str(), failure->out()) != TERRACE_OK)
+    return false;
+  return is_follower ||
+         (terrace_options_set(options, "share", fenced ? "off" : "on", failure->out()) == TERRACE_OK &&
+          terrace_options_on_event(options, on_event, nullptr, failure->out()) == TERRACE_OK);
 }
 
 bool has_role() { return !store.empty(); }
-Bytes role_name() { return fenced ? "fenced" : "writer"; }
+bool follows() { return is_follower; }
+Bytes role_name() { return is_follower ? "follower" : fenced ? "fenced" : "writer"; }
 Bytes role_store() { return store; }
 
 Bytes role_error()
@@ -152,15 +167,17 @@ void begin_fenced(const char *reason)
   sql_print_error("Terrace: this server only reads from now on: %s", reason);
 }
 
-bool only_reads() { return fenced; }
+bool only_reads() { return is_follower || fenced; }
 
 int refuse_change()
 {
-  if (!fenced)
+  if (!only_reads())
     return 0;
   my_printf_error(ER_OPTION_PREVENTS_STATEMENT,
-                  "Terrace: another machine has taken the shared store over, so this server only "
-                  "reads (--terrace-share)",
+                  is_follower ? "Terrace: this server follows the shared store of another one, so it "
+                                "only reads (--terrace-follow)"
+                              : "Terrace: another machine has taken the shared store over, so this "
+                                "server only reads (--terrace-share)",
                   MYF(0));
   return HA_ERR_TABLE_READONLY;
 }

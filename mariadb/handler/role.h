@@ -1,6 +1,7 @@
 /*
-  What this server is to a shared store (docs/machines.md): its writer, or one that another machine has
-  taken the store from. That one only reads from then on, also after a restart.
+  What this server is to a shared store (docs/machines.md): its writer, one that another machine has
+  taken the store from, or one that follows another machine. The last two only read. One that the store
+  was taken from does so after a restart too.
 
   Thread safety: any thread, but for what the plugin calls when it starts.
 */
@@ -14,12 +15,15 @@
   When the plugin starts. Fails, and says so, for a store that the other variables contradict. Sets
   the environment to what a file says of credentials: they are in no variable of the server.
 */
-bool begin_role(const char *share, const char *object_store, const char *credentials_file);
+bool begin_role(const char *share, const char *follow, const char *object_store,
+                const char *credentials_file);
 /* Has the options of an opening say it. */
 bool set_role(terrace_options *options, Failure *failure);
 
-/* Whether it shares its database, or did. */
+/* Whether it shares its database, or did, or follows another one's. */
 bool has_role();
+/* Whether it shows the database of another server. */
+bool follows();
 /* The name of the role, and the store. */
 Bytes role_name();
 Bytes role_store();

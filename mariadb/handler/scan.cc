@@ -8,6 +8,7 @@
 */
 #include "engine.h"
 #include "ha_terrace.h"
+#include "role.h"
 
 int ha_terrace::begin_read()
 {
@@ -21,7 +22,36 @@ int ha_terrace::begin_read()
     return 0;
   if (is_unseen)
     return HA_ERR_TABLE_DEF_CHANGED;
+  if (follows())
+    return begin_followed_read();
   return row_lock == LOCK_NONE ? of_connection->before_plain_read() : 0;
+}
+
+/*
+  The view has to be of the definition that the table is open by. One that this read takes may be of the
+  moment in which the writer changes it: the read waits, and takes another one.
+*/
+int ha_terrace::begin_followed_read()
+{
+  Trx *of_connection = trx();
+  const bool is_first = !of_connection->holds_view();
+  const Bytes &name = open_table->name_of_table();
+  for (;;)
+  {
+    if (int error = of_connection->before_plain_read())
+      return error;
+    if (of_connection->sees(name, open_table->stamp))
+      return 0;
+    Stamp now;
+    Bytes version;
+    if (!is_first || of_connection->drop_view())
+      return HA_ERR_TABLE_DEF_CHANGED;
+    const int error = find_stamp(ha_thd(), name, &now, &version);
+    if (error && error != HA_ERR_NO_SUCH_TABLE)
+      return error;
+    if (error || !(now == open_table->stamp))
+      return HA_ERR_TABLE_DEF_CHANGED;
+  }
 }
 
 uint ha_terrace::scan_kind() const

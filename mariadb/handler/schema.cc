@@ -58,11 +58,11 @@ static void store_number_or_null(Field *field, ulonglong number)
 
 static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
 {
-  if (!terrace_db || !may_see(thd))
+  if (!database() || !may_see(thd))
     return 0;
   TABLE *to = tables->table;
   Failure failure;
-  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
+  terrace_strings *names = terrace_database_table_names(database(), failure.out());
   int error = 0;
   for (size_t i = 0; i < terrace_strings_len(names) && !error; i++)
   {
@@ -70,7 +70,7 @@ static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
     // What the engine keeps for itself is no table of the server.
     if (is_own_table(name))
       continue;
-    terrace_table *table = terrace_database_existing_table(terrace_db, name, failure.out());
+    terrace_table *table = terrace_database_existing_table(database(), name, failure.out());
     terrace_table_statistics of_table;
     // A table may be dropped meanwhile.
     if (table &&
@@ -91,11 +91,11 @@ static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
 
 static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
 {
-  if (!terrace_db || !may_see(thd))
+  if (!database() || !may_see(thd))
     return 0;
   TABLE *to = tables->table;
   Failure failure;
-  terrace_transaction_list *list = terrace_database_list_transactions(terrace_db, failure.out());
+  terrace_transaction_list *list = terrace_database_list_transactions(database(), failure.out());
   int error = 0;
   for (size_t i = 0; i < terrace_transaction_list_len(list) && !error; i++)
   {

@@ -2,6 +2,7 @@
   Tables of INFORMATION_SCHEMA that show the library's metrics, TERRACE_STATISTICS, and parts of its
   statistics: TERRACE_LEVELS, TERRACE_REGION, TERRACE_COMPACTIONS, TERRACE_MEMORY and TERRACE_NODES.
 */
+#include "follower.h"
 #include "numbers.h"
 #include "role.h"
 #include "status.h"
@@ -142,7 +143,7 @@ static int fill_nodes(THD *thd, TABLE_LIST *tables, Item *)
   store_text(to->field[1], role_store());
   static const char *const places[] = {"share/claim", "commit/visible", "share/lag_ms",
                                        "share/lag_bytes"};
-  Bytes last_error = role_error();
+  Bytes last_error = follows() ? follower_note() : role_error();
   for (const Number &number : all_numbers())
   {
     for (uint column = 0; column < array_elements(places); column++)
@@ -153,6 +154,11 @@ static int fill_nodes(THD *thd, TABLE_LIST *tables, Item *)
       }
     if (last_error.empty() && number.place == "share/note")
       last_error = number.value;
+  }
+  if (follows() && follower_lag_ms() != UINT64_MAX)
+  {
+    to->field[4]->set_notnull();
+    to->field[4]->store(longlong(follower_lag_ms()), true);
   }
   if (!last_error.empty())
   {

@@ -47,4 +47,18 @@ private:
   terrace_value found;
 };
 
+/* A table of the library until it goes out of scope; none where the call that made it has failed. */
+class Table_ref
+{
+public:
+  explicit Table_ref(terrace_table *made) : table(made) {}
+  ~Table_ref() { terrace_table_free(table); }
+  Table_ref(const Table_ref &) = delete;
+  Table_ref &operator=(const Table_ref &) = delete;
+  operator terrace_table *() const { return table; }
+
+private:
+  terrace_table *table;
+};
+
 #endif

@@ -31,7 +31,7 @@ static Bytes percent(ulonglong part, ulonglong whole)
 static void append_transactions(Bytes *out)
 {
   Failure failure;
-  terrace_transaction_list *list = terrace_database_list_transactions(terrace_db, failure.out());
+  terrace_transaction_list *list = terrace_database_list_transactions(database(), failure.out());
   const size_t count = terrace_transaction_list_len(list);
   *out += "TRANSACTIONS\n  " + number(count) + " are open\n";
   for (size_t i = 0; i < std::min<size_t>(count, 20); i++)
@@ -62,7 +62,7 @@ static Bytes status_text(const terrace_statistics &all, size_t keys, size_t rang
   text += "SNAPSHOTS\n  " + number(all.snapshots) + " are held";
   Failure failure;
   uint64_t age = 0;
-  if (terrace_database_oldest_snapshot_age(terrace_db, &age, failure.out()) == TERRACE_OK)
+  if (terrace_database_oldest_snapshot_age(database(), &age, failure.out()) == TERRACE_OK)
     text += ", the oldest for " + number(age / 1000) + " s";
   text += "\nDISK\n  " + size_of(all.disk_file_bytes) + " of files, " +
           size_of(all.disk_extent_bytes) + " of them extents\n  since the start " +
@@ -89,8 +89,8 @@ bool show_engine_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_st
   Failure failure;
   terrace_statistics all;
   size_t keys = 0, ranges = 0;
-  if (terrace_database_get_statistics(terrace_db, &all, sizeof(all), failure.out()) ||
-      terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out()))
+  if (terrace_database_get_statistics(database(), &all, sizeof(all), failure.out()) ||
+      terrace_database_locks_held(database(), &keys, &ranges, failure.out()))
     return true;
   const Bytes text = status_text(all, keys, ranges);
   return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text.data(), text.size());
@@ -123,13 +123,13 @@ static Bytes variable_of(const Bytes &metric)
 std::map<Bytes, double> all_metrics()
 {
   std::map<Bytes, double> values;
-  if (!terrace_db)
+  if (!database())
     return values;
   Failure failure;
   size_t keys, ranges;
-  if (!terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out()))
+  if (!terrace_database_locks_held(database(), &keys, &ranges, failure.out()))
     values = {{"locks_on_keys", double(keys)}, {"locks_on_ranges", double(ranges)}};
-  terrace_metrics *metrics = terrace_database_metrics(terrace_db, failure.out());
+  terrace_metrics *metrics = terrace_database_metrics(database(), failure.out());
   double value;
   for (size_t at = 0; const char *name = terrace_metrics_at(metrics, at, &value); at++)
     values[variable_of(name)] += value;

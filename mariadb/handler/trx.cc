@@ -141,7 +141,9 @@ int Trx::begin()
   if (error)
     return error;
   Failure failure;
-  terrace_transaction *begun = terrace_database_begin(terrace_db, options, failure.out());
+  // Of an earlier one at worst: then no table is of it.
+  of_generation = generation();
+  terrace_transaction *begun = terrace_database_begin(database(), options, failure.out());
   if (!begun)
     return fail(failure);
   transaction = begun;
@@ -217,7 +219,28 @@ int Trx::before_plain_read()
   if (terrace_transaction_take_view(transaction, failure.out()) != TERRACE_OK)
     return fail(failure);
   has_view = true;
+  seen.clear();
   return 0;
+}
+
+bool Trx::sees(const Bytes &table, const Stamp &stamp)
+{
+  const auto known = seen.find(table);
+  if (stamp.generation != of_generation)
+    return false;
+  if (known != seen.end())
+    return known->second == stamp.of_definition;
+  if (!has_stamp(table, stamp, transaction))
+    return false;
+  seen[table] = stamp.of_definition;
+  return true;
+}
+
+int Trx::drop_view()
+{
+  Failure failure;
+  has_view = false;
+  return terrace_transaction_drop_view(transaction, failure.out()) == TERRACE_OK ? 0 : fail(failure);
 }
 
 int Trx::before_write(const LEX_CSTRING &table)
@@ -426,7 +449,7 @@ void Trx::commit_ordered(bool all)
   const bool needs_no_sync = log_was_durable && binary_log_is_durable();
   const uint wanted =
     durability == TERRACE_DURABLE && needs_no_sync ? uint(TERRACE_RELAXED) : durability;
-  pending = terrace_database_enqueue_prepared(terrace_db, prepared.data(), prepared.size(), nullptr,
+  pending = terrace_database_enqueue_prepared(database(), prepared.data(), prepared.size(), nullptr,
                                               0, wanted, failure.out());
   if (pending)
   {
@@ -596,6 +619,6 @@ void Trx::kill()
   Failure failure;
   YIELD("kill");
   is_ended = true;
-  if (terrace_database_end_lock_wait(terrace_db, number, failure.out()) == TERRACE_INVALID)
+  if (terrace_database_end_lock_wait(database(), number, failure.out()) == TERRACE_INVALID)
     sql_print_warning("Terrace: cannot end a wait: %s", failure.message());
 }

@@ -15,6 +15,7 @@
 #define TERRACE_HANDLER_TRX_H
 
 #include "errors.h"
+#include "follower.h"
 #include "linked.h"
 #include "server.h"
 
@@ -37,6 +38,9 @@ public:
   int begin_statement(bool single_read, bool has_locks);
   /* Before a plain read: takes the view where there is none yet. */
   int before_plain_read();
+  /* On a server that follows another one: whether the view has a table with a stamp. */
+  bool sees(const Bytes &table, const Stamp &stamp);
+  int drop_view();
   /* Before a write: marks the place that a statement rolls back to, and notes the table. */
   int before_write(const LEX_CSTRING &table);
 
@@ -189,6 +193,9 @@ private:
   bool single_read = false;
   bool has_view = false;
   ulonglong view_moment = 0;
+  /* The database that it reads, and the tables that its view was found to have. */
+  ulonglong of_generation = 0;
+  std::map<Bytes, ulonglong> seen;
   bool view_of_statement = false;
   bool statement_began = false;
   std::vector<Savepoint> savepoints;

@@ -107,7 +107,7 @@ void set_pm_size(THD *, st_mysql_sys_var *, void *place, const void *save)
   Failure failure;
   const char *text = asked_for(save);
   keep(place, text,
-       terrace_database_grow_pm(terrace_db, number_of(text, 0), nullptr, failure.out()), failure);
+       terrace_database_grow_pm(database(), number_of(text, 0), nullptr, failure.out()), failure);
 }
 
 /* Sets both numbers of the background. */
@@ -115,7 +115,7 @@ static void tune(void *place, const char *text, const char *threads, const char 
 {
   Failure failure;
   const terrace_status status =
-    terrace_database_tune_background(terrace_db, number_of(threads, DEFAULT_THREADS),
+    terrace_database_tune_background(database(), number_of(threads, DEFAULT_THREADS),
                                      number_of(bytes_per_second, 0), failure.out());
   keep(place, text, status, failure);
 }
@@ -140,7 +140,7 @@ void set_backup(THD *, st_mysql_sys_var *, void *place, const void *save)
   mysql_mutex_unlock(&LOCK_global_system_variables);
   {
     std::lock_guard<std::mutex> guard(one_at_a_time);
-    status = terrace_database_backup(terrace_db, text, nullptr, failure.out());
+    status = terrace_database_backup(database(), text, nullptr, failure.out());
   }
   mysql_mutex_lock(&LOCK_global_system_variables);
   keep(place, text, status, failure);
@@ -150,7 +150,7 @@ void set_backup(THD *, st_mysql_sys_var *, void *place, const void *save)
 static bool has_tables()
 {
   Failure failure;
-  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
+  terrace_strings *names = terrace_database_table_names(database(), failure.out());
   bool found = false;
   for (size_t i = 0; i < terrace_strings_len(names) && !found; i++)
   {

@@ -84,7 +84,7 @@ static std::vector<XID> all_prepared()
 {
   std::vector<XID> all;
   Failure failure;
-  terrace_prepared_list *list = terrace_database_list_prepared(terrace_db, failure.out());
+  terrace_prepared_list *list = terrace_database_list_prepared(database(), failure.out());
   if (!list)
     sql_print_error("Terrace: cannot list prepared transactions: %s", failure.message());
   for (size_t i = 0; list && i < terrace_prepared_list_len(list); i++)
