@@ -10,6 +10,7 @@ mod chains;
 mod cut_ddl;
 mod definitions;
 mod examples;
+mod followed;
 mod install;
 mod kept;
 mod kills;

@@ -9,9 +9,9 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::FOLDER;
 use super::server::{Server, Start, until};
 use super::sessions::Session;
+use super::{FOLDER, followed};
 use crate::check::passes;
 use crate::object::{Kind, Running};
 
@@ -44,7 +44,7 @@ const CHANGES: &[&str] = &[
 ];
 
 /// What it does, also where it names tables that no engine has.
-const READS: &[&str] = &[
+pub(super) const READS: &[&str] = &[
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SELECT COUNT(*) FROM t",
     "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE; BEGIN; SELECT * FROM t; COMMIT",
     "BEGIN; SELECT * FROM t WHERE b = 20; SELECT * FROM p; ROLLBACK",
@@ -57,7 +57,7 @@ const READS: &[&str] = &[
     "FLUSH TABLES",
 ];
 
-const TABLES: &str = "
+pub(super) const TABLES: &str = "
     CREATE TABLE t (id INT PRIMARY KEY, b INT, c VARCHAR(20), KEY (b)) ENGINE=Terrace;
     CREATE TABLE p (id INT PRIMARY KEY) ENGINE=Terrace
         PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10),
@@ -83,6 +83,7 @@ pub(super) fn run(root: &Path, plugin: &Path, terrace: &Path) -> Result<()> {
     for log in [&[][..], LOGGED] {
         is_lost(root, plugin, terrace, log)?;
     }
+    followed::run(root, plugin)?;
     if let Err(missing) = Kind::Moto.program(root) {
         println!("nodes: there is no S3 server here: {missing:#}");
         return Ok(());
@@ -106,19 +107,25 @@ fn folder_of(root: &Path, name: &str) -> PathBuf {
 }
 
 /// Waits until the store has all that a server has.
-fn all_is_shipped(server: &Server) -> Result<()> {
+pub(super) fn all_is_shipped(server: &Server) -> Result<()> {
     let lag = "SELECT LAG_BYTES + LAG_MS FROM information_schema.TERRACE_NODES";
     until("all is shipped", || Ok(server.sql(lag, "test")?.trim() == "0"))
 }
 
 /// A new store in a directory.
-fn store(root: &Path) -> Result<PathBuf> {
-    let home = folder_of(root, "store");
-    if home.exists() {
-        fs::remove_dir_all(&home).context("removing a store")?;
-    }
+pub(super) fn store(root: &Path) -> Result<PathBuf> {
+    let home = no_folder(root, "store")?;
     fs::create_dir_all(&home).context("making a store")?;
     Ok(home)
+}
+
+/// A folder that is not there: an earlier run may have left it.
+fn no_folder(root: &Path, name: &str) -> Result<PathBuf> {
+    let folder = folder_of(root, name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+    }
+    Ok(folder)
 }
 
 /// Takes a store over, into a directory.
@@ -131,10 +138,7 @@ fn promote(terrace: &Path, url: &str, to: &Path) -> Result<()> {
 /// next one has each that was acknowledged.
 fn is_lost(root: &Path, plugin: &Path, terrace: &Path, log: &[&str]) -> Result<()> {
     let home = store(root)?;
-    let next = folder_of(root, "next");
-    if next.exists() {
-        fs::remove_dir_all(&next).context("removing a server")?;
-    }
+    let next = no_folder(root, "next")?;
     let url = format!("file://{}/bucket", home.display());
     let share = format!("--terrace-share={url}");
     let start = Start::fresh("lost").with(log).with(&[&share, "--terrace-durability=remote"]);
@@ -487,6 +491,11 @@ fn only_reads(server: &Server) -> Result<()> {
         "test",
     )?;
     ensure!(role == "fenced\tNULL\t1\t1\n", "TERRACE_NODES says {role}");
+    reads_alone(server)
+}
+
+/// Whether it refuses each change, and has the rows of [`TABLES`].
+pub(super) fn reads_alone(server: &Server) -> Result<()> {
     for change in CHANGES {
         match server.sql(change, "test") {
             Ok(said) => bail!("{change} says {said}"),
@@ -551,7 +560,7 @@ fn on_s3(root: &Path, plugin: &Path) -> Result<()> {
     let role = server.sql(of_writer, "test")?;
     ensure!(role == format!("writer\t{store}\t1\t1\tNULL\n"), "TERRACE_NODES says {role}");
     server.stop()?;
-    let copy = folder_of(root, "copy");
+    let copy = no_folder(root, "copy")?;
     passes(Command::new("cp").arg("-a").arg(&folder).arg(&copy))?;
     let server = Server::start(root, plugin, &start())?;
     let second = Start::kept("copy").with(&[&share, &credentials]);
@@ -568,7 +577,7 @@ fn on_s3(root: &Path, plugin: &Path) -> Result<()> {
 }
 
 /// Whether a server runs without the plugin, and its log says why.
-fn refused(server: Server, why: &str) -> Result<()> {
+pub(super) fn refused(server: Server, why: &str) -> Result<()> {
     let engines = server.sql("SHOW ENGINES", "test")?;
     let log = fs::read_to_string(server.log()).context("reading the error log")?;
     ensure!(!engines.contains("Terrace") && log.contains(why), "it does not say {why:?}: {log}");

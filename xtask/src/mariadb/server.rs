@@ -169,9 +169,18 @@ impl Server {
 
     /// Runs a script, also behind statements that fail. Returns all that the client says, in order.
     pub(super) fn script(&self, text: &str, database: &str) -> Result<String> {
+        self.said(text, database, &["--verbose"])
+    }
+
+    /// As [`Server::script`], rows and errors alone.
+    pub(super) fn answers(&self, text: &str, database: &str) -> Result<String> {
+        self.said(text, database, &[])
+    }
+
+    fn said(&self, text: &str, database: &str, options: &[&str]) -> Result<String> {
         let (mut reader, writer) = std::io::pipe().context("making a pipe")?;
         let mut command = limited(&self.client(database));
-        command.args(["--force", "--unbuffered", "--batch", "--verbose", "--skip-column-names"]);
+        command.args(["--force", "--unbuffered", "--batch", "--skip-column-names"]).args(options);
         command.stdin(Stdio::piped());
         command.stdout(writer.try_clone().context("sharing a pipe")?).stderr(writer);
         let mut child = command.spawn().context("starting a client")?;
