@@ -255,11 +255,10 @@ int refuse_astray(const Bytes &table)
 
 Bytes find_definition(const Bytes &database, const Bytes &version)
 {
-  std::error_code none;
-  for (const auto &file : std::filesystem::directory_iterator("./" + database, none))
+  for (const std::filesystem::path file : files_in("./" + database))
   {
-    const Bytes name = database + '/' + file.path().stem().string();
-    if (file.path().extension() == ".frm" && version_of(name) == version)
+    const Bytes name = database + '/' + file.stem().string();
+    if (file.extension() == ".frm" && version_of(name) == version)
       return name;
   }
   return Bytes();

@@ -6,6 +6,7 @@
   what a server that reads the others has to agree with, and the greatest stamp of all.
 */
 #include "definitions.h"
+#include "belonging.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "mysqld.h"
@@ -40,12 +41,17 @@ static bool knows_stamps = false;
 
 Bytes database_of(const Bytes &table) { return table.substr(0, table.find('/') + 1); }
 
-/* Whether a folder is a database that servers do not share: it is each one's own, or none. */
+/*
+  Whether a folder is a database that servers do not share: it is each one's own, or none. The server
+  looks at its list of those to ignore only where a variable names some.
+*/
 static bool is_of_server(const Bytes &folder)
 {
+  static const Bytes OF_NO_SQL = "#mysql50#";
   char name[SAFE_NAME_LEN + 1];
   filename_to_tablename(folder.c_str(), name, sizeof(name), true);
-  return db_name_is_in_ignore_db_dirs_list(name) ||
+  return !OF_NO_SQL.compare(0, OF_NO_SQL.size(), name, std::min(strlen(name), OF_NO_SQL.size())) ||
+         folder == own_folder() || db_name_is_in_ignore_db_dirs_list(name) ||
          std::find(std::begin(OF_SERVER), std::end(OF_SERVER), folder) != std::end(OF_SERVER);
 }
 
@@ -228,8 +234,8 @@ private:
   terrace_status status;
 };
 
-/* Whether the library has a table, or some of its partitions. */
-typedef std::function<bool(const Bytes &)> Is_here;
+/* Whether the library has a table, or partitions of that name. */
+typedef std::function<bool(const Bytes &, bool is_partitioned)> Is_here;
 
 /* What the files are now; false if one cannot be read. A definition of another engine is none. */
 static bool of_files(const Bytes &name, const Is_here &is_here, Definition *one)
@@ -251,22 +257,32 @@ static bool of_files(const Bytes &name, const Is_here &is_here, Definition *one)
     return !one->is_there || is_known(read_file("./" + name + MY_DB_OPT_FILE, &one->image));
   }
   const File_read read = read_file("./" + name + reg_ext, &one->image);
-  one->is_there = read == File_read::WHOLE && is_own_definition(one->image) && is_here(name);
+  const bool is_partitioned = is_partitioned_definition(one->image);
+  const File_read list =
+    is_partitioned ? read_file(list_of(name), &one->partitions) : File_read::MISSING;
+  one->is_there = read == File_read::WHOLE && is_own_definition(one->image) &&
+                  (!is_partitioned || is_own_list(one->partitions)) && is_here(name, is_partitioned);
   if (!one->is_there)
+  {
     one->image.clear();
-  return is_known(read) && (!one->is_there || is_known(read_file(list_of(name), &one->partitions)));
+    one->partitions.clear();
+  }
+  return is_known(read) && is_known(list);
 }
 
 /* Adds to the batch what a name is now; false if that cannot be read. */
 static bool publish_one(Rows *rows, const Bytes &name, const Is_here &is_here)
 {
+  // It has not found its rows. The start that moves them there publishes it.
+  if (is_astray(name))
+    return true;
   const Definition was = rows->get(name);
   Definition now;
   if (!of_files(name, is_here, &now))
     return false;
-  // Its file is lost, or is another table's by now. The row is what is left of it: what was half done
-  // stays so.
-  if (!was.image.empty() && !now.is_there && is_here(name))
+  // Its file is lost, or its list, or they are another table's by now. The row is what is left of it:
+  // what was half done stays so.
+  if (!was.image.empty() && !now.is_there && is_here(name, !was.partitions.empty()))
     return true;
   const bool is_too_large = value_of(now).size() > MOST_BYTES;
   if (is_too_large)
@@ -334,9 +350,8 @@ terrace_status mark_definition(const Bytes &name, Failure *failure)
 
 bool publish_definitions(const std::set<Bytes> &names, Bytes *why)
 {
-  // To copy all names of the library for each table of a database takes long.
-  const Is_here is_here = [](const Bytes &name) {
-    return library_has(name) || (has_list(name) && has_any(name));
+  const Is_here is_here = [](const Bytes &name, bool is_partitioned) {
+    return is_partitioned ? !partitions_of(name).empty() : library_has(name);
   };
   return publish(names, is_here, why);
 }
@@ -344,33 +359,36 @@ bool publish_definitions(const std::set<Bytes> &names, Bytes *why)
 /* Databases, and those that have gone too. */
 static void add_databases(std::set<Bytes> *names)
 {
-  std::error_code none;
-  for (const auto &folder : std::filesystem::directory_iterator(".", none))
+  for (const Bytes &name : files_in("."))
   {
-    const Bytes name = folder.path().filename().string();
     // A name of SQL is encoded without these.
     const bool is_of_sql = name.find_first_of("#.+") == Bytes::npos;
-    if (folder.is_directory(none) && is_of_sql && !is_of_server(name))
+    std::error_code none;
+    if (std::filesystem::is_directory("./" + name, none) && is_of_sql && !is_of_server(name))
       names->insert(name + '/');
   }
 }
 
 std::set<Bytes> settle_definitions()
 {
-  std::set<Bytes> here, names = {HEAD};
+  std::set<Bytes> plain, partitioned, names = {HEAD};
   for (const Bytes &name : library_tables())
     if (is_published(name))
-      here.insert(table_of_partition(name));
-  names.insert(here.begin(), here.end());
+      (table_of_partition(name) == name ? plain : partitioned).insert(table_of_partition(name));
+  names.insert(plain.begin(), plain.end());
+  names.insert(partitioned.begin(), partitioned.end());
   add_databases(&names);
   Failure failure;
   knows_stamps = Rows(&failure).names(&names, &last_stamp) == TERRACE_OK;
   Bytes why = failure.message();
   std::set<Bytes> left;
   // One commit for each: a database may have more definitions than a commit may.
-  const Is_here is_here = [&here](const Bytes &name) { return here.count(name) != 0; };
+  const Is_here is_here = [&](const Bytes &name, bool is_partitioned) {
+    return (is_partitioned ? partitioned : plain).count(name) != 0;
+  };
   for (const Bytes &name : names)
-    if (!publish({name}, is_here, &why))
+    if (is_astray(name) ? mark_definition(name, &failure) != TERRACE_OK
+                        : !publish({name}, is_here, &why))
       left.insert(name);
   if (!left.empty())
     sql_print_error("Terrace: %zu definitions of tables are not in the database yet, as that of %s, and "

@@ -29,6 +29,8 @@ private:
 };
 
 Database_ref database();
+/* The folder among those of the server's databases that has the directory; empty for none. */
+const Bytes &own_folder();
 
 /* Session variables. */
 ulong session_lock_wait_seconds(THD *thd);

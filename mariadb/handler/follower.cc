@@ -258,30 +258,24 @@ static void make_database(const Bytes &name, const Bytes &options)
 /* Files of tables that the writer has no more, or that are older than this start. */
 static void remove_stale_files(const std::set<Bytes> &tables)
 {
-  std::error_code none;
-  std::vector<Bytes> stale;
-  for (const auto &folder : std::filesystem::directory_iterator(".", none))
-    for (const auto &file : std::filesystem::directory_iterator(folder.path(), none))
+  for (const Bytes &folder : files_in("."))
+    for (const std::filesystem::path file : files_in("./" + folder))
     {
-      const Bytes name = folder.path().filename().string() + '/' + file.path().stem().string();
-      if (file.path().extension() == reg_ext && is_published(name) && !tables.count(name) &&
-          has_own_definition(name))
-        stale.push_back(name);
+      const Bytes name = folder + '/' + file.stem().string();
+      if (file.extension() != reg_ext || !is_published(name) || tables.count(name) ||
+          !has_own_definition(name))
+        continue;
+      my_delete(("./" + name + reg_ext).c_str(), MYF(0));
+      my_delete(list_of(name).c_str(), MYF(0));
     }
-  for (const Bytes &name : stale)
-  {
-    my_delete(("./" + name + reg_ext).c_str(), MYF(0));
-    my_delete(list_of(name).c_str(), MYF(0));
-  }
 }
 
 /* A database that the writer has dropped goes if nothing of this server's own is in it. */
 static void drop_database(const Bytes &name)
 {
   const Bytes folder = "./" + name;
-  std::error_code none;
-  for (const auto &file : std::filesystem::directory_iterator(folder, none))
-    if (file.path().filename() != MY_DB_OPT_FILE)
+  for (const Bytes &file : files_in(folder))
+    if (file != MY_DB_OPT_FILE)
       return;
   my_delete((folder + MY_DB_OPT_FILE).c_str(), MYF(0));
   rmdir(folder.c_str());

@@ -233,9 +233,13 @@ static bool take_over_former()
   return true;
 }
 
+static Bytes folder_of_directory;
+const Bytes &own_folder() { return folder_of_directory; }
+
 /* The folder of the server's data that has the directory is no database. */
 static void hide_from_databases()
 {
+  folder_of_directory.clear();
   Bytes path = data_dir;
   const Bytes home = mysql_real_data_home;
   if (!path.compare(0, home.size(), home))
@@ -250,6 +254,7 @@ static void hide_from_databases()
     folder = path.substr(at, end - at);
     at = end;
   }
+  folder_of_directory = folder;
   if (!folder.empty())
     ignore_db_dirs_append(folder.c_str());
 }

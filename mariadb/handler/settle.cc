@@ -7,6 +7,7 @@
 #include "renames.h"
 
 #include <algorithm>
+#include <filesystem>
 
 bool has_definition(const Bytes &table)
 {
@@ -41,6 +42,18 @@ static bool is_own(int engine)
 
 bool is_own_definition(const Bytes &definition) { return is_own(engine_of(definition)); }
 
+bool is_partitioned_definition(const Bytes &definition)
+{
+  return engine_of(definition) == DB_TYPE_PARTITION_DB;
+}
+
+bool is_own_list(const Bytes &list)
+{
+  // Lengths, a sum and how many there are come before the engines.
+  static const size_t ENGINES_AT = 12;
+  return list.size() > ENGINES_AT && is_own(uchar(list[ENGINES_AT]));
+}
+
 bool has_own_definition(const Bytes &table) { return is_own(engine_of_definition(table)); }
 
 File_read read_file(const Bytes &path, Bytes *out, size_t most)
@@ -57,6 +70,16 @@ File_read read_file(const Bytes &path, Bytes *out, size_t most)
     out->append(reinterpret_cast<char *>(buffer), length);
   my_close(file, MYF(0));
   return length == MY_FILE_ERROR ? File_read::FAILED : File_read::WHOLE;
+}
+
+std::vector<Bytes> files_in(const Bytes &folder)
+{
+  std::vector<Bytes> names;
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error))
+    names.push_back(at->path().filename().string());
+  return names;
 }
 
 /*

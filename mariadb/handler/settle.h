@@ -31,6 +31,9 @@ inline bool is_drop(const Rename &rename) { return rename.number && rename.from 
 bool has_own_definition(const Bytes &table);
 /* As of the bytes of a definition. */
 bool is_own_definition(const Bytes &definition);
+bool is_partitioned_definition(const Bytes &definition);
+/* Whether the partitions of a list are of this engine. */
+bool is_own_list(const Bytes &list);
 
 /* What came of a look into a file. */
 enum class File_read
@@ -41,6 +44,8 @@ enum class File_read
 };
 /* Reads a file, or its first bytes. Where it fails, my_errno says why. */
 File_read read_file(const Bytes &path, Bytes *out, size_t most = SIZE_MAX);
+/* The names in a folder, as far as it can be read. */
+std::vector<Bytes> files_in(const Bytes &folder);
 
 /* Which tables had definitions before a rename, where that is not as it is now. */
 typedef std::map<Bytes, bool> Definitions;

@@ -77,7 +77,7 @@ void compare_definitions()
                                  std::istream_iterator<Bytes>());
   size_t found = 0;
   terrace_error *error = nullptr;
-  terrace_table *table = terrace_database_existing_table(terrace_db, "#terrace/definitions", &error);
+  terrace_table *table = terrace_database_existing_table(database(), "#terrace/definitions", &error);
   terrace_cursor *cursor = table ? terrace_table_cursor(table, nullptr, &error) : nullptr;
   terrace_row row;
   while (cursor && terrace_cursor_next(cursor, &row, &error) == TERRACE_OK)
