@@ -79,8 +79,8 @@ impl Drain {
     }
 
     /// Moves the table with the oldest records that can go a step towards level 1, and with it
-    /// others. One that has them in memtables alone is frozen. One that the disk has no room for, or
-    /// whose extents cannot be read, keeps no other from its turn.
+    /// others. One that has them in memtables alone is frozen. One that the disk has no room for,
+    /// or whose extents cannot be read, keeps no other from its turn.
     pub(crate) fn step(&self, ctx: &JobContext) -> Result<Outcome> {
         let tables = ctx.tables.index().by_age();
         let in_level0 = |table: &TableCore| table.view().level0.size().records > 0;

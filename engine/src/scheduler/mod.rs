@@ -153,8 +153,8 @@ impl Scheduler {
         Err(full)
     }
 
-    /// A job could not read an extent, and another one had something to do. Now and then that counts
-    /// as a failure.
+    /// A job could not read an extent, and another one had something to do. Now and then that
+    /// counts as a failure.
     fn tell_unread(&self, error: &Error) {
         let mut told = self.told_unread.lock();
         if told.is_none_or(|at| time::since(at) >= TELLS_UNREAD) {

@@ -32,8 +32,8 @@ impl Extent {
         })
     }
 
-    /// Reads it, and checks all checksums of the bytes that it gives. It reads no values: each value
-    /// extent is checked where it is read itself.
+    /// Reads it, and checks all checksums of the bytes that it gives. It reads no values: each
+    /// value extent is checked where it is read itself.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Servers that follow another one's shared store: what they show while its definitions change, what
-//! they refuse, and what a start finds that an earlier one has left.
+//! Servers that follow another one's shared store: what they show while its definitions change,
+//! what they refuse, and what a start finds that an earlier one has left.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +37,8 @@ const MADE: &str = "
     INSERT INTO two SELECT seq, 100 FROM seq_1_to_50;
     CREATE TABLE filled (id INT PRIMARY KEY, v INT) ENGINE=Terrace;
     INSERT INTO filled SELECT seq, 1 FROM seq_1_to_100;
-    CREATE TABLE parts (id INT PRIMARY KEY, v INT) ENGINE=Terrace PARTITION BY HASH (id) PARTITIONS 3;
+    CREATE TABLE parts (id INT PRIMARY KEY, v INT) ENGINE=Terrace
+        PARTITION BY HASH (id) PARTITIONS 3;
     INSERT INTO parts SELECT seq, 1 FROM seq_1_to_100;";
 
 /// What a follower may answer to each.
@@ -48,8 +49,8 @@ const ASKED: &[(&str, &[&str])] = &[
     ("SELECT COUNT(*) FROM one JOIN two USING (id)", &["50"]),
 ];
 
-/// What it may fail with: the definition has changed since the statement, or its transaction, began;
-/// statements that wait for each other.
+/// What it may fail with: the definition has changed since the statement, or its transaction,
+/// began; statements that wait for each other.
 const MAY_FAIL: &[&str] = &["ERROR 1412", "ERROR 1213"];
 
 /// How many clients ask meanwhile.

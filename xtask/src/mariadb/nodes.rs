@@ -138,7 +138,7 @@ fn promote(terrace: &Path, url: &str, to: &Path) -> Result<()> {
 /// next one has each that was acknowledged.
 fn is_lost(root: &Path, plugin: &Path, terrace: &Path, log: &[&str]) -> Result<()> {
     let home = store(root)?;
-    let next = no_folder(root, "next")?;
+    no_folder(root, "next")?;
     let url = format!("file://{}/bucket", home.display());
     let share = format!("--terrace-share={url}");
     let start = Start::fresh("lost").with(log).with(&[&share, "--terrace-durability=remote"]);

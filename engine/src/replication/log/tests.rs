@@ -396,8 +396,8 @@ fn a_search_that_meets_a_hole_of_the_collector_is_seen() {
     assert_eq!(log.end().unwrap().next, writer.next());
 }
 
-/// Bug: a search for the end of a long log took as many requests as that has entries, over 64. Cause:
-/// the distances that double began again at one in each round. Fix: they go on.
+/// Bug: a search for the end of a long log took as many requests as that has entries, over 64.
+/// Cause: the distances that double began again at one in each round. Fix: they go on.
 #[test]
 fn the_end_of_a_long_log_takes_few_requests() {
     let server = ObjectServer::new();
@@ -411,9 +411,9 @@ fn the_end_of_a_long_log_takes_few_requests() {
     assert!(took < 60, "{took} requests");
 }
 
-/// Bug: a damaged entry in the midst of the log kept it from being opened. Cause: a search for the end
-/// reads headers of entries, and the damage of each failed it. Fix: such an entry is there. Damage
-/// of the last one alone is told, since that says who writes.
+/// Bug: a damaged entry in the midst of the log kept it from being opened. Cause: a search for the
+/// end reads headers of entries, and the damage of each failed it. Fix: such an entry is there.
+/// Damage of the last one alone is told, since that says who writes.
 #[test]
 fn damage_in_the_midst_keeps_no_search_from_the_end() {
     let server = ObjectServer::new();

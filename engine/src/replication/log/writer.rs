@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::end::LogEnd;
 use super::entry::{Entry, EntryBody, EntryCompressor, EntryKind, LogClaim, NewBody, NewHead};
-use super::shared_log::{Appended, LogEnd, SharedLog};
+use super::shared_log::{Appended, SharedLog};
 use crate::base::error::{Error, ErrorKind, Mismatch, Result};
 use crate::base::record::{Lsn, Reader, checksum, put_u32, put_u64};
 use crate::engine::open::CLAIMS_FILE;

@@ -245,7 +245,7 @@ impl Shipper {
             Ok(Some(bytes)) => {
                 let most = engine.shared.zones.region_len();
                 let entries = (next - sent.from) * (self.checkpoint_bytes / MOST_ENTRIES);
-                // A reader takes in as much as was appended, whatever the objects are compressed to.
+                // A reader takes in what was appended, however much the objects are compressed.
                 if entries.max(bytes).max(engine.scheduler.round_bytes()) > most {
                     engine.ctx.drain_upto(lsn);
                     state.shortens = Some(lsn);
