@@ -25,7 +25,7 @@ use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::OnceLock;
 use crate::os::time;
 use crate::pm::{Purpose, SpentOn};
-use pacing::{Pacing, PacingStats, Reason};
+use pacing::{LONGEST, Pacing, PacingStats, Reason};
 use picker::{JobKind, Running, ScheduledJob, pick};
 use state::{RegionState, RegionUsage};
 use workers::Workers;
@@ -203,8 +203,11 @@ impl Scheduler {
         let mut stats = self.stats.lock();
         let mut pacing = stats.look(usage);
         if self.ctx.takes_over() {
-            // Nobody can write meanwhile, so what jobs are behind with they make up for later.
-            (pacing.delay, pacing.reason) = (0, Reason::None);
+            // Nobody can write meanwhile, so what jobs are behind with they make up for later. The
+            // memory of indexes has no other bound.
+            let least = usage.least_delay().min(LONGEST) as u64;
+            let reason = if least > 0 { Reason::Indexes } else { Reason::None };
+            (pacing.delay, pacing.reason) = (least, reason);
         }
         let before = stats.appended_before_round(usage);
         drop(stats);

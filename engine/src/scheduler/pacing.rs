@@ -25,7 +25,7 @@ use super::state::{NANOS_KIB, RegionUsage};
 use crate::base::record::Lsn;
 
 /// The longest wait for a KiB that is ever asked for: a second.
-const LONGEST: u128 = 1_000_000_000;
+pub(super) const LONGEST: u128 = 1_000_000_000;
 
 /// Why writers wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

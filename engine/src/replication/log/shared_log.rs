@@ -440,6 +440,17 @@ impl SharedLog {
         Error::invalid(message)
     }
 
+    /// The error for a directory that has claimed an entry behind the end of the log.
+    pub(super) fn put_back(&self, claim: &LogClaim) -> Error {
+        let message = format!(
+            "the shared store {} lacks what this directory has sent: it was put back to an older \
+             state, or emptied, and {claim} has claimed it last; see what this database alone has \
+             with `terrace dump --unshipped`, and put the newer state back, or use another prefix",
+            self.address()
+        );
+        Error::new(ErrorKind::Fenced, message)
+    }
+
     /// The error of an opening that another one has overtaken.
     pub(crate) fn fenced(&self, by: &str) -> Error {
         let message = format!(

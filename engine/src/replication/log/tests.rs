@@ -396,6 +396,21 @@ fn a_search_that_meets_a_hole_of_the_collector_is_seen() {
     assert_eq!(log.end().unwrap().next, writer.next());
 }
 
+/// Bug: the writer of a bucket that was put back to an older state was told that it never was its
+/// writer: who follows the advice and removes the directory loses commits. Cause: its last claim is
+/// not there, as in the store of another database. Fix: a claim behind the end of the log says so.
+#[test]
+fn a_writer_whose_store_was_put_back_is_told_so() {
+    let (server, files) = (ObjectServer::new(), SimFiles::new());
+    let opening = |nonce| Machine { nonce: [nonce; 16], ..Machine::on(&server, &files) };
+    opening(1).claim().unwrap().append(checkpoint(), (3, 3)).unwrap();
+    let claim = opening(2).claim().unwrap().number();
+    server.lose(&entry_name(claim));
+    let error = opening(3).claim().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    assert!(error.to_string().contains("put back to an older state"), "{error}");
+}
+
 /// Bug: a search for the end of a long log took as many requests as that has entries, over 64.
 /// Cause: the distances that double began again at one in each round. Fix: they go on.
 #[test]

@@ -217,12 +217,14 @@ fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<([u8
     match log.claim(end.claim)? {
         Some(claim) if known.has(claim.nonce) => Ok(Some((claim.nonce, end.claim))),
         Some(claim) if had(log, known)? => Err(log.fenced(&format!("{claim} has claimed it"))),
+        // What this directory has claimed is no more there.
+        Some(claim) if known.number >= end.next => Err(log.put_back(&claim)),
         Some(claim) => Err(log.foreign(&claim, end.checkpoint)),
         None => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
     }
 }
 
-/// Whether the directory was the writer of this log. Claims that count are never deleted.
+/// Whether the log has the directory's last claim. Claims that count are never deleted.
 fn had(log: &SharedLog, known: &Nonces) -> Result<bool> {
     // As an earlier version wrote it, there is no number.
     let is_there = || Ok(log.claim(known.number)?.is_some_and(|own| own.nonce == known.claimed));
