@@ -39,6 +39,14 @@ Bytes version_in(const Bytes &definition)
   return Bytes(version + 2, MY_UUID_SIZE);
 }
 
+/* It is behind the version. Its number is another one on each server, so it is told by its name. */
+Bytes partition_engine_in(const Bytes &definition)
+{
+  const bool has_one = !version_in(definition).empty() && definition.size() > WITH_VERSION + 2 &&
+                       definition[WITH_VERSION] == EXTRA2_DEFAULT_PART_ENGINE;
+  return has_one ? definition.substr(WITH_VERSION + 2, uchar(definition[WITH_VERSION + 1])) : Bytes();
+}
+
 Bytes version_of(const Bytes &table)
 {
   Bytes definition;

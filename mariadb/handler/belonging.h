@@ -22,6 +22,8 @@
 /* The version of a definition; empty for none, and for that of a view. */
 Bytes version_of(const Bytes &table);
 Bytes version_in(const Bytes &definition);
+/* The engine of the partitions that a definition names; empty for none. */
+Bytes partition_engine_in(const Bytes &definition);
 /* The mark of a table of the library, or of the first partition of one; empty for none. */
 Bytes mark_of(const Bytes &table);
 /* Marks a table of the library. */

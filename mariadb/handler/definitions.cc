@@ -234,8 +234,15 @@ private:
   terrace_status status;
 };
 
-/* Whether the library has a table, or partitions of that name. */
+/* Whether the library has a table, or partitions of that name, or tables of a database. */
 typedef std::function<bool(const Bytes &, bool is_partitioned)> Is_here;
+
+/* Whether names have one of a database. */
+static bool has_of(const std::set<Bytes> &names, const Bytes &database)
+{
+  const auto at = names.lower_bound(database);
+  return at != names.end() && !at->compare(0, database.size(), database);
+}
 
 /* What the files are now; false if one cannot be read. A definition of another engine is none. */
 static bool of_files(const Bytes &name, const Is_here &is_here, Definition *one)
@@ -282,7 +289,8 @@ static bool publish_one(Rows *rows, const Bytes &name, const Is_here &is_here)
     return false;
   // Its file is lost, or its list, or they are another table's by now. The row is what is left of it:
   // what was half done stays so.
-  if (!was.image.empty() && !now.is_there && is_here(name, !was.partitions.empty()))
+  const bool has_last = name.back() == '/' ? was.is_there : !was.image.empty();
+  if (has_last && !now.is_there && is_here(name, !was.partitions.empty()))
     return true;
   const bool is_too_large = value_of(now).size() > MOST_BYTES;
   if (is_too_large)
@@ -351,6 +359,11 @@ terrace_status mark_definition(const Bytes &name, Failure *failure)
 bool publish_definitions(const std::set<Bytes> &names, Bytes *why)
 {
   const Is_here is_here = [](const Bytes &name, bool is_partitioned) {
+    if (name.back() == '/')
+    {
+      const std::vector<Bytes> all = library_tables();
+      return has_of(std::set<Bytes>(all.begin(), all.end()), name);
+    }
     return is_partitioned ? !partitions_of(name).empty() : library_has(name);
   };
   return publish(names, is_here, why);
@@ -384,8 +397,13 @@ std::set<Bytes> settle_definitions()
   std::set<Bytes> left;
   // One commit for each: a database may have more definitions than a commit may.
   const Is_here is_here = [&](const Bytes &name, bool is_partitioned) {
+    if (name.back() == '/')
+      return has_of(plain, name) || has_of(partitioned, name);
     return (is_partitioned ? partitioned : plain).count(name) != 0;
   };
+  // What is not known of stamps is read again by the next statement, once for all names.
+  if (!knows_stamps)
+    left.swap(names);
   for (const Bytes &name : names)
     if (is_astray(name) ? mark_definition(name, &failure) != TERRACE_OK
                         : !publish({name}, is_here, &why))

@@ -21,6 +21,8 @@
 /* The server exports it, and has it in no header. */
 void my_dbopt_cleanup();
 
+/* The name of this engine in definitions. */
+static const Bytes ENGINE = "Terrace";
 /* A start waits so long for the end of the log. */
 static const ulonglong START_SECONDS = 120;
 /* The thread looks so often for what the writer has changed. */
@@ -69,7 +71,7 @@ static bool show_database(Failure *failure)
 static void wait_for_end()
 {
   const ulonglong last = my_interval_timer() + START_SECONDS * 1000000000;
-  while (follower_lag_ms() == UINT64_MAX && !abort_loop)
+  while (follower_state().lag_ms == UINT64_MAX && !abort_loop)
   {
     if (my_interval_timer() > last)
     {
@@ -112,12 +114,17 @@ void end_follower()
   ends = false;
 }
 
-ulonglong follower_lag_ms()
+Follower_state follower_state()
 {
   terrace_node_status now;
   Failure failure;
-  return terrace_follower_get_status(follower, &now, failure.out()) == TERRACE_OK ? now.lag_ms
-                                                                                 : UINT64_MAX;
+  Follower_state state;
+  if (terrace_follower_get_status(follower, &now, failure.out()) == TERRACE_OK)
+  {
+    state.commit = now.commit;
+    state.lag_ms = now.lag_ms;
+  }
+  return state;
 }
 
 Bytes follower_note()
@@ -136,7 +143,7 @@ static int told() { return HA_ERR_GENERIC; }
 static int find_whole(THD *thd, const Bytes &table, Definition *one)
 {
   const ulonglong last =
-    my_interval_timer() + ulonglong(thd->variables.lock_wait_timeout) * 1000000000;
+    my_interval_timer() + ulonglong(session_lock_wait_seconds(thd)) * 1000000000;
   ulong wait = FIRST_WAIT_MICROSECONDS;
   for (;;)
   {
@@ -255,15 +262,34 @@ static void make_database(const Bytes &name, const Bytes &options)
     my_rename(anew.c_str(), file.c_str(), MYF(MY_WME));
 }
 
-/* Files of tables that the writer has no more, or that are older than this start. */
-static void remove_stale_files(const std::set<Bytes> &tables)
+/* Whether the writer has no such table, as far as that can be read now. */
+static bool is_gone(const Bytes &table)
+{
+  Definition one;
+  Failure failure;
+  return find_definition_row(table, nullptr, &one, &failure) == TERRACE_OK && !one.is_there;
+}
+
+/* Whether a definition is of a table with partitions of this engine. */
+static bool is_partitioned_here(const Bytes &table)
+{
+  Bytes definition;
+  return read_file("./" + table + reg_ext, &definition) == File_read::WHOLE &&
+         is_partitioned_definition(definition) && partition_engine_in(definition) == ENGINE;
+}
+
+/*
+  Files of partitioned tables that the writer has no more; at a start all, which are of any age. Of other
+  tables the server keeps no files here.
+*/
+static void remove_stale_files(bool is_start)
 {
   for (const Bytes &folder : files_in("."))
     for (const std::filesystem::path file : files_in("./" + folder))
     {
       const Bytes name = folder + '/' + file.stem().string();
-      if (file.extension() != reg_ext || !is_published(name) || tables.count(name) ||
-          !has_own_definition(name))
+      if (file.extension() != reg_ext || !is_published(name) || !is_partitioned_here(name) ||
+          !(is_start || is_gone(name)))
         continue;
       my_delete(("./" + name + reg_ext).c_str(), MYF(0));
       my_delete(list_of(name).c_str(), MYF(0));
@@ -285,12 +311,10 @@ static void drop_database(const Bytes &name)
 static bool show_rows()
 {
   Failure failure;
-  std::set<Bytes> tables, gone = databases;
+  std::set<Bytes> gone = databases;
   std::map<Bytes, Bytes> found;
   const auto note = [&](const Bytes &name, const Definition &one) {
-    if (name.back() != '/')
-      tables.insert(name);
-    else if (one.is_there)
+    if (name.back() == '/' && one.is_there)
       found[name] = one.image;
   };
   if (each_definition(Bytes(), &failure, note) != TERRACE_OK)
@@ -304,7 +328,7 @@ static bool show_rows()
     make_database(one.first, one.second);
     gone.erase(one.first);
   }
-  remove_stale_files(tables);
+  remove_stale_files(false);
   for (const Bytes &name : gone)
   {
     drop_database(name);
@@ -351,8 +375,7 @@ bool show_definitions(handlerton *hton)
     sql_print_error("Terrace: cannot follow %s: %s", role_store().c_str(), why.c_str());
     return false;
   }
-  // What an earlier start has left is of any age.
-  remove_stale_files({});
+  remove_stale_files(true);
   if (!show_rows())
     return false;
   hton->discover_table = discover_table;

@@ -46,8 +46,13 @@ bool begin_follower(const char *directory, const terrace_options *options, Failu
 bool show_definitions(handlerton *hton);
 void end_follower();
 
-/* How far it is, in milliseconds; UINT64_MAX while it starts. Why it does not go on, if so. */
-ulonglong follower_lag_ms();
+/* How far it is: its last commit by the numbers of the writer, and its lag, UINT64_MAX while it starts. */
+struct Follower_state
+{
+  ulonglong commit = 0, lag_ms = UINT64_MAX;
+};
+Follower_state follower_state();
+/* Why it does not go on, if so. */
 Bytes follower_note();
 ulonglong generation();
 

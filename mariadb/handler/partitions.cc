@@ -152,10 +152,13 @@ static int sync_list(const Bytes &table)
   return failed || my_sync_dir_by_file(list.c_str(), MYF(MY_WME));
 }
 
-int list_changed(const char *path, const char *, chf_create_flags change)
+int list_changed(const char *path, const char *from, chf_create_flags change)
 {
   if (change == CHF_CREATE_FLAG)
     return has_any(name_of(path)) ? tell(fail_as_taken(name_of(path))) : sync_list(name_of(path));
+  // Its files are of a moment between two definitions from here on. A drop goes on without a mark.
+  if (change == CHF_DELETE_FLAG)
+    begin_definition(current_thd, name_of(path ? path : from));
   // Behind changes of single partitions the definition was renamed just before.
   if (change == CHF_RENAME_FLAG)
     return my_sync_dir_by_file(list_of(name_of(path)).c_str(), MYF(MY_WME));

@@ -9,6 +9,7 @@
 #include "partitions.h"
 #include "recovery.h"
 #include "references.h"
+#include "renames.h"
 #include "role.h"
 #include "status.h"
 #include "tuning.h"
@@ -372,6 +373,11 @@ static int start(void *place)
   if (follows() && !show_definitions(terrace_hton))
   {
     end_follower();
+    return 1;
+  }
+  if (!only_reads() && !begin_notes())
+  {
+    sql_print_error("Terrace: cannot make a file beside the definitions of tables");
     return 1;
   }
   prepare_recovery(terrace_hton);

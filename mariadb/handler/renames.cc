@@ -24,6 +24,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <random>
 
 /* The library's table of renames. Under a number, which grows, it has the old and the new name. */
 static const char RENAMES[] = "#terrace/renames";
@@ -49,6 +50,28 @@ static std::set<Bytes> unpublished;
 static std::atomic<size_t> connections{0};
 static ulonglong last_number = 0;
 
+/* A file beside the definitions of this server, which no other one has, and what is in it. */
+static const char IDENTITY[] = "./#terrace.identity";
+static Bytes own_identity;
+
+bool begin_notes()
+{
+  if (read_file(IDENTITY, &own_identity) == File_read::WHOLE && !own_identity.empty())
+    return true;
+  std::random_device random;
+  char text[8 * 4 + 1];
+  for (uint at = 0; at < sizeof(text) - 1; at += 8)
+    snprintf(text + at, 9, "%08x", uint(random()));
+  own_identity = text;
+  const File to = my_create(IDENTITY, 0, O_WRONLY | O_TRUNC | O_CLOEXEC, MYF(MY_WME));
+  if (to < 0)
+    return false;
+  const bool is_written =
+    !my_write(to, reinterpret_cast<const uchar *>(text), own_identity.size(), MYF(MY_WME | MY_NABP)) &&
+    !my_sync(to, MYF(MY_WME));
+  return !my_close(to, MYF(MY_WME)) && is_written && !my_sync_dir_by_file(IDENTITY, MYF(MY_WME));
+}
+
 static Bytes key_of(ulonglong number)
 {
   uchar bytes[8];
@@ -61,7 +84,8 @@ static terrace_status put(const Rename &rename, Failure *failure)
   terrace_table *renames = terrace_database_table(database(), RENAMES, failure->out());
   if (!renames)
     return failure->status();
-  const Bytes key = key_of(rename.number), value = rename.from + '\0' + rename.to;
+  const Bytes key = key_of(rename.number), names = rename.from + '\0' + rename.to;
+  const Bytes value = is_drop(rename) ? names + '\0' + own_identity : names;
   // A rename comes behind it in the order of commits, so it need not be durable by itself. The
   // definition of a table that is dropped goes in no order with commits.
   const terrace_status status =
@@ -114,10 +138,11 @@ static std::vector<Rename> noted()
   while (cursor && terrace_cursor_prev(cursor, &row, failure.out()) == TERRACE_OK)
   {
     const Bytes names(row.value, row.value_len);
-    const size_t end = names.find('\0');
+    const size_t end = names.find('\0'), last = std::min(names.find('\0', end + 1), names.size());
     if (row.key_len == 8 && end != Bytes::npos)
-      found.push_back({mi_uint8korr(reinterpret_cast<const uchar *>(row.key)),
-                       names.substr(0, end), names.substr(end + 1)});
+      found.push_back({mi_uint8korr(reinterpret_cast<const uchar *>(row.key)), names.substr(0, end),
+                       names.substr(end + 1, last - end - 1),
+                       last < names.size() ? names.substr(last + 1) : Bytes()});
   }
   terrace_cursor_free(cursor);
   terrace_table_free(renames);
@@ -456,6 +481,17 @@ void end_renames(THD *thd)
     tries_left = false;
 }
 
+/* Ends a drop that a crash has cut, if it is of this server; whether it is over. */
+static bool end_own_drop(const Rename &rename)
+{
+  if (rename.by.empty() || rename.by == own_identity)
+    return end_drop(rename.from);
+  sql_print_warning("Terrace: a drop of table %s was under way on another server. It is not ended: the "
+                    "table may be whole",
+                    rename.from.c_str());
+  return true;
+}
+
 void settle_renames(bool recovers)
 {
   std::vector<Rename> all = noted(), settled;
@@ -481,7 +517,7 @@ void settle_renames(bool recovers)
   // has failed.
   for (const Rename &rename : all)
     if (!stuck.count(rename.from) && !stuck.count(rename.to) &&
-        (!is_drop(rename) || end_drop(rename.from)))
+        (!is_drop(rename) || end_own_drop(rename)))
       settled.push_back(rename);
   // Behind the moves: these give keys their new names first.
   if (stuck.empty())

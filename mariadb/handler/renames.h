@@ -58,6 +58,12 @@ void end_renames(THD *thd);
 void leave_unpublished(const std::set<Bytes> &names);
 
 /*
+  When the plugin starts: knows by which definitions drops are noted. A database that was taken over has
+  the notes of a server whose definitions are on another machine: that a table has none here says nothing.
+*/
+bool begin_notes();
+
+/*
   When the plugin starts, before the server recovers by its log of DDL: prepares what the log needs, and
   forgets no rename. When the server has recovered: settles all, and its own.
 */

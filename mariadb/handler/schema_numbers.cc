@@ -155,10 +155,15 @@ static int fill_nodes(THD *thd, TABLE_LIST *tables, Item *)
     if (last_error.empty() && number.place == "share/note")
       last_error = number.value;
   }
-  if (follows() && follower_lag_ms() != UINT64_MAX)
+  if (follows())
   {
-    to->field[4]->set_notnull();
-    to->field[4]->store(longlong(follower_lag_ms()), true);
+    const Follower_state state = follower_state();
+    to->field[3]->store(longlong(state.commit), true);
+    if (state.lag_ms != UINT64_MAX)
+    {
+      to->field[4]->set_notnull();
+      to->field[4]->store(longlong(state.lag_ms), true);
+    }
   }
   if (!last_error.empty())
   {

@@ -20,6 +20,8 @@ struct Rename
   */
   ulonglong number;
   Bytes from, to;
+  /* Of a drop: whose definitions it goes by. */
+  Bytes by = Bytes();
 };
 
 inline bool is_drop(const Rename &rename) { return rename.number && rename.from == rename.to; }
